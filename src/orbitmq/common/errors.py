@@ -1,0 +1,40 @@
+"""The errors that cross a floor: each says what happened, why, and what to do."""
+
+
+class OrbitError(Exception):
+    """Base of every error that OrbitMQ raises on purpose."""
+
+
+class ConfigurationError(OrbitError):
+    """A setting that cannot be used; the message names where it stands, its value and what is allowed."""
+
+
+class ProtocolError(OrbitError):
+    """Bytes that are not the protocol: the connection they came on is closed."""
+
+
+class RequestRefused(OrbitError):
+    """A request that is answered with `code` and a remark that says what to do."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+class RemoteError(OrbitError):
+    """A call to a peer that brought no answer."""
+
+    retryable = True
+
+
+class RemoteUnavailable(RemoteError):
+    """The peer could not be reached, or its connection died before it answered."""
+
+
+class RemoteTimeout(RemoteError):
+    """The peer did not answer in time; it may still have acted on the request."""
+
+
+class TooManyRequests(RemoteError):
+    """Too many calls are in flight already; nothing was sent."""

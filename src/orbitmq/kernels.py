@@ -1,0 +1,51 @@
+"""The hot modules, compiled when a C compiler was there, and the switch that turns the compiled ones off.
+
+A kernel is one Python source in Cython's pure-Python mode. Built, its extension module lies beside the source and Python
+prefers it; `ORBITMQ_PURE=1` makes Python load the source instead. `setup.py` reads the same list.
+"""
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from types import ModuleType
+
+KERNELS = (
+    "orbitmq.protocol.header_scan",
+    "orbitmq.remoting.turns",
+)
+
+
+def mode() -> str:
+    """`compiled` when every kernel is, `interpreted` when none is, otherwise the names of the compiled ones."""
+    compiled = [name for name in KERNELS if is_compiled(name)]
+    if len(compiled) == len(KERNELS):
+        return "compiled"
+    return f"partly compiled: {', '.join(compiled)}" if compiled else "interpreted"
+
+
+def is_compiled(name: str) -> bool:
+    """Whether importing kernel `name` loads, or has loaded, an extension module."""
+    spec = importlib.util.find_spec(name)
+    return spec is not None and isinstance(spec.loader, importlib.machinery.ExtensionFileLoader)
+
+
+def install_switch() -> None:
+    """With `ORBITMQ_PURE` set to anything but empty or 0, load kernels from source from now on."""
+    if os.environ.get("ORBITMQ_PURE", "0") not in ("", "0") and not any(isinstance(finder, _SourceFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _SourceFinder())
+
+
+class _SourceFinder(MetaPathFinder):
+    """Finds the `.py` of a kernel even when a compiled one lies beside it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in KERNELS or path is None:
+            return None
+        source = Path(path[0]) / (fullname.rpartition(".")[2] + ".py")
+        return importlib.util.spec_from_file_location(fullname, source)

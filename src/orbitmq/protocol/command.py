@@ -1,0 +1,103 @@
+"""RemotingCommand: one request or answer, whatever its header encoding was.
+
+Values only: bytes are made and read by `header_json`, `header_binary` and `frame`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Protocol
+
+from orbitmq.protocol.codes import LanguageCode
+from orbitmq.protocol.versions import CURRENT_VERSION
+
+FLAG_RESPONSE = 1
+FLAG_ONEWAY = 2
+
+
+class SerializeType(IntEnum):
+    """How a header is encoded; the number is the one on the wire."""
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+class HeaderFields(Protocol):
+    """A typed header: whatever can say its fields as the texts that travel."""
+
+    def to_fields(self) -> dict[str, str]: ...
+
+
+class RemotingCommand:
+    """One request or answer.
+
+    `ext_fields` is None when the peer sent none; an answer that sets a header without values sends an empty map, as the
+    original does. `body` is None when there is none: the wire does not tell an empty one from none.
+    """
+
+    __slots__ = ("body", "code", "ext_fields", "flag", "language", "opaque", "remark", "serialize_type", "version")
+
+    def __init__(
+        self,
+        code: int,
+        *,
+        ext_fields: dict[str, str] | None = None,
+        body: bytes | None = None,
+        remark: str | None = None,
+        opaque: int = 0,
+        flag: int = 0,
+        language: LanguageCode = LanguageCode.PYTHON,
+        version: int = CURRENT_VERSION,
+        serialize_type: SerializeType = SerializeType.JSON,
+    ) -> None:
+        self.code = code
+        self.ext_fields = ext_fields
+        self.body = body
+        self.remark = remark
+        self.opaque = opaque
+        self.flag = flag
+        self.language = language
+        self.version = version
+        self.serialize_type = serialize_type
+
+    @classmethod
+    def request(cls, code: int, header: HeaderFields | None = None, body: bytes | None = None) -> RemotingCommand:
+        """A request; whoever sends it gives it its opaque."""
+        return cls(code, ext_fields=None if header is None else header.to_fields(), body=body)
+
+    def answer(
+        self, code: int, remark: str | None = None, *, header: HeaderFields | None = None, body: bytes | None = None
+    ) -> RemotingCommand:
+        """The answer to this request: its opaque, and its header encoding, so that every peer can read it."""
+        return RemotingCommand(
+            code,
+            ext_fields=None if header is None else header.to_fields(),
+            body=body,
+            remark=remark,
+            opaque=self.opaque,
+            flag=FLAG_RESPONSE,
+            serialize_type=self.serialize_type,
+        )
+
+    @property
+    def is_response(self) -> bool:
+        return self.flag & FLAG_RESPONSE != 0
+
+    @property
+    def is_oneway(self) -> bool:
+        return self.flag & FLAG_ONEWAY != 0
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RemotingCommand):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        kind = "answer" if self.is_response else "oneway" if self.is_oneway else "request"
+        body_length = 0 if self.body is None else len(self.body)
+        return (
+            f"RemotingCommand({kind} code={self.code} opaque={self.opaque} version={self.version} language={self.language.name} "
+            f"remark={self.remark!r} fields={self.ext_fields!r} body={body_length} bytes)"
+        )
