@@ -1,0 +1,37 @@
+# The C side of mem.py: the same functions over raw pointers, inlined into the kernels that cimport them.
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.string cimport memchr, memcmp
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t c_recv "recv"(int descriptor, void *buffer, size_t length, int flags)
+    ssize_t c_send "send"(int descriptor, const void *buffer, size_t length, int flags)
+    enum: MSG_DONTWAIT, MSG_NOSIGNAL
+cdef extern from "<errno.h>" nogil:
+    int errno
+    enum: EAGAIN, EINTR
+
+cdef inline unsigned char *address(object buffer) except NULL:
+    cdef Py_buffer view
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    cdef unsigned char *pointer = <unsigned char *>view.buf
+    PyBuffer_Release(&view)
+    return pointer
+
+cdef inline str text(const unsigned char *pointer, Py_ssize_t at, Py_ssize_t length):
+    return PyUnicode_DecodeUTF8(<const char *>pointer + at, length, NULL)
+
+cdef inline bint same(const unsigned char *pointer, Py_ssize_t at, const unsigned char *literal, Py_ssize_t length) noexcept nogil:
+    return memcmp(pointer + at, literal, length) == 0
+
+cdef inline Py_ssize_t find(const unsigned char *pointer, Py_ssize_t at, Py_ssize_t end, int byte) noexcept nogil:
+    cdef const unsigned char *found = <const unsigned char *>memchr(pointer + at, byte, end - at)
+    return end if found == NULL else found - pointer
+
+cdef inline Py_ssize_t socket_receive(int descriptor, unsigned char *pointer, Py_ssize_t at, Py_ssize_t length) noexcept nogil:
+    cdef Py_ssize_t taken = c_recv(descriptor, pointer + at, length, MSG_DONTWAIT)
+    return taken if taken >= 0 else (-1 if errno == EAGAIN or errno == EINTR else -2)
+
+cdef inline Py_ssize_t socket_send(int descriptor, const unsigned char *pointer, Py_ssize_t at, Py_ssize_t length) noexcept nogil:
+    cdef Py_ssize_t taken = c_send(descriptor, pointer + at, length, MSG_DONTWAIT | MSG_NOSIGNAL)
+    return taken if taken >= 0 else (-1 if errno == EAGAIN or errno == EINTR else -2)

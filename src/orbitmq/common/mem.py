@@ -1,0 +1,50 @@
+"""Byte access for kernels that run interpreted; `mem.pxd` holds the same functions in C for compiled ones.
+
+A "pointer" here is any indexable buffer, and offsets are always explicit, so that one kernel source is right in both modes.
+"""
+
+import os
+from typing import Any
+
+Buffer = bytes | bytearray | memoryview
+
+
+def address(buffer: Any) -> Any:
+    """Where the bytes of `buffer` begin; they must stay alive, and unresized, while this is in use."""
+    return buffer
+
+
+def text(pointer: Buffer, at: int, length: int) -> str:
+    """The UTF-8 text at pointer[at:at+length]."""
+    return str(pointer[at : at + length], "utf-8")
+
+
+def same(pointer: Buffer, at: int, literal: bytes, length: int) -> bool:
+    """Whether pointer[at:at+length] equals the first `length` bytes of `literal`."""
+    return pointer[at : at + length] == literal[:length]
+
+
+def find(pointer: Buffer, at: int, end: int, byte: int) -> int:
+    """The first offset in [at, end) that holds `byte`, or `end`."""
+    found = bytes(pointer[at:end]).find(byte)
+    return end if found < 0 else at + found
+
+
+def socket_receive(descriptor: int, pointer: bytearray, at: int, length: int) -> int:
+    """Receive into pointer[at:at+length]: how many bytes, 0 at the end of the stream, -1 would block, -2 broken."""
+    try:
+        return os.readv(descriptor, [memoryview(pointer)[at : at + length]])
+    except BlockingIOError:
+        return -1
+    except OSError:
+        return -2
+
+
+def socket_send(descriptor: int, pointer: Buffer, at: int, length: int) -> int:
+    """Send pointer[at:at+length]: how many bytes were taken, -1 would block, -2 broken."""
+    try:
+        return os.write(descriptor, memoryview(pointer)[at : at + length])
+    except BlockingIOError:
+        return -1
+    except OSError:
+        return -2

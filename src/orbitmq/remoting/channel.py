@@ -1,0 +1,86 @@
+"""A connected peer, as handlers see it: where it is, and how to answer or ask it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from orbitmq.protocol import frame
+from orbitmq.protocol.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from orbitmq.protocol.proxy_preamble import ProxyPreamble
+    from orbitmq.remoting.endpoint import Endpoint
+
+
+class ByteLink(Protocol):
+    """What carries a channel's bytes: a socket of the epoll set, or an asyncio transport."""
+
+    channel: Any
+
+    @property
+    def reading(self) -> bool: ...
+
+    @property
+    def last_active_ms(self) -> int: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Channel:
+    """One connection. Equal only to itself, so it serves as a key."""
+
+    __slots__ = (
+        "__weakref__",
+        "attributes",
+        "close_reason",
+        "endpoint",
+        "is_open",
+        "is_tls",
+        "link",
+        "local_address",
+        "proxy",
+        "remote_address",
+    )
+
+    def __init__(self, endpoint: Endpoint, link: ByteLink, *, remote_address: str, local_address: str, is_tls: bool = False) -> None:
+        self.endpoint = endpoint
+        self.link = link
+        self.remote_address = remote_address
+        self.local_address = local_address
+        self.is_tls = is_tls
+        self.is_open = True
+        self.close_reason: str | None = None
+        self.proxy: ProxyPreamble | None = None
+        self.attributes: dict[str, Any] = {}
+
+    def send(self, command: RemotingCommand) -> None:
+        """Send one command as it is; nothing happens when the connection is gone."""
+        if self.is_open:
+            self.link.write(frame.encode(command))
+
+    async def invoke(self, request: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Ask this peer and wait for its answer."""
+        return await self.endpoint.invoke(self, request, timeout_ms)
+
+    def invoke_oneway(self, request: RemotingCommand) -> None:
+        """Tell this peer something that it does not answer."""
+        self.endpoint.invoke_oneway(self, request)
+
+    def close(self, reason: str) -> None:
+        """Close the connection; `reason` goes to the log."""
+        if self.is_open and self.close_reason is None:
+            self.close_reason = reason
+            self.link.close()
+
+    def __repr__(self) -> str:
+        return f"Channel({self.remote_address}{'' if self.is_open else ', closed'})"
+
+
+def address_text(address: Any) -> str:
+    """`host:port` of a socket address, `[host]:port` for IPv6."""
+    if not isinstance(address, tuple) or len(address) < 2:
+        return str(address or "unknown")
+    host = address[0].removeprefix("::ffff:") if "." in address[0] else address[0]
+    return f"[{host}]:{address[1]}" if ":" in host else f"{host}:{address[1]}"

@@ -1,0 +1,236 @@
+"""The client: a connection per address, made when first needed and again when it broke.
+
+Every call carries its whole time in `timeout_ms`: connecting, sending and waiting together never take longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from orbitmq.common.clock import Clock
+from orbitmq.common.errors import RemoteError, RemoteTimeout, RemoteUnavailable
+from orbitmq.protocol.codes import ResponseCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.frame import FrameLimits
+from orbitmq.remoting.channel import Channel
+from orbitmq.remoting.dispatch import Dispatcher
+from orbitmq.remoting.endpoint import Callback, ConnectionListener, Endpoint
+from orbitmq.remoting.hooks import RpcHook
+from orbitmq.remoting.name_servers import NameServerList, split_address
+from orbitmq.remoting.tls import ClientTls, client_context
+from orbitmq.remoting.transport_link import TransportLink
+
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """Timeouts and limits of a client."""
+
+    connect_timeout_ms: int = 3000
+    idle_ms_max: int = 120_000
+    invoke_max: int = 65_535
+    unsent_bytes_max: int = 4 * 1024 * 1024
+    close_on_timeout: bool = True
+    reconnect_on_go_away: bool = True
+    frames: FrameLimits = field(default_factory=FrameLimits)
+    tls: ClientTls = field(default_factory=ClientTls)
+
+
+class RemotingClient:
+    """Calls to servers by address, and to whichever name server answers; serves what they ask back by `dispatcher`."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        clock: Clock,
+        *,
+        dispatcher: Dispatcher | None = None,
+        hooks: Sequence[RpcHook] = (),
+        listeners: tuple[ConnectionListener, ...] = (),
+        name_servers: NameServerList | None = None,
+    ) -> None:
+        self.config = config
+        self.dispatcher = dispatcher or Dispatcher(clock)
+        self.name_servers = name_servers or NameServerList([])
+        self._clock = clock
+        self._hooks = tuple(hooks)
+        self._endpoint = Endpoint(
+            self.dispatcher, clock, limits=config.frames, invoke_max=config.invoke_max, listeners=(*listeners, _Forget(self))
+        )
+        self._tls: ssl.SSLContext | None = client_context(config.tls) if config.tls.enabled else None
+        self._channels: dict[str, asyncio.Task[Channel]] = {}
+        self._sweeper: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> RemotingClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection; calls that wait fail at once."""
+        self._closed = True
+        tasks, self._channels = list(self._channels.values()), {}
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for task in tasks:
+            if task.done() and not task.cancelled() and task.exception() is None:
+                task.result().close("the client closes")
+            task.cancel()
+        await asyncio.gather(*tasks, *([self._sweeper] if self._sweeper else []), return_exceptions=True)
+        await asyncio.sleep(0)  # transports tell of their end in the next pass of the loop
+
+    # -- calls
+
+    async def invoke(self, address: str, request: RemotingCommand, timeout_ms: int = 3000) -> RemotingCommand:
+        """Send `request` to `address` and wait for its answer."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        for hook in self._hooks:
+            hook.before(address, request)
+        response = await self._invoke_once(address, request, deadline_ms, timeout_ms)
+        if response.code == ResponseCode.GO_AWAY and self.config.reconnect_on_go_away:
+            self._drop(address, "it asked to go away")
+            response = await self._invoke_once(address, request, deadline_ms, timeout_ms)
+            if response.code == ResponseCode.GO_AWAY:
+                raise RemoteUnavailable(f"{address} shuts down and asks its clients to go away; try another server, or later")
+        for hook in self._hooks:
+            hook.after(address, request, response)
+        return response
+
+    async def _invoke_once(self, address: str, request: RemotingCommand, deadline_ms: int, timeout_ms: int) -> RemotingCommand:
+        channel = await self._channel(address, deadline_ms)
+        left_ms = deadline_ms - self._clock.monotonic_ms()
+        if left_ms <= 0:
+            raise RemoteTimeout(f"{timeout_ms} ms were over before request {request.code} could be sent to {address}")
+        try:
+            return await self._endpoint.invoke(channel, request, left_ms)
+        except RemoteTimeout:
+            # A short rest of the time says nothing of the connection; a whole one spent in vain does.
+            if self.config.close_on_timeout and (left_ms > 100 or left_ms > timeout_ms // 4):
+                self._drop(address, f"no answer within {left_ms} ms")
+            raise
+
+    async def invoke_oneway(self, address: str, request: RemotingCommand, timeout_ms: int = 3000) -> None:
+        """Send `request`, which nobody answers, to `address`."""
+        channel = await self._channel(address, self._clock.monotonic_ms() + timeout_ms)
+        for hook in self._hooks:
+            hook.before(address, request)
+        self._endpoint.invoke_oneway(channel, request)
+
+    async def invoke_callback(self, address: str, request: RemotingCommand, timeout_ms: int, callback: Callback) -> None:
+        """Send `request`; `callback` gets the answer or the error, once, when this call has long returned."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        channel = await self._channel(address, deadline_ms)
+        for hook in self._hooks:
+            hook.before(address, request)
+
+        def settle(result: RemotingCommand | Exception) -> None:
+            if isinstance(result, RemotingCommand):
+                for hook in self._hooks:
+                    hook.after(address, request, result)
+            callback(result)
+
+        self._endpoint.invoke_callback(channel, request, deadline_ms - self._clock.monotonic_ms(), settle)
+
+    async def invoke_name_server(self, request: RemotingCommand, timeout_ms: int = 3000) -> RemotingCommand:
+        """Ask the name server in use; when it cannot be reached, the next one, until one answers."""
+        failures: list[str] = []
+        for address in self.name_servers.in_order():
+            try:
+                response = await self.invoke(address, request, timeout_ms)
+            except RemoteError as problem:
+                failures.append(str(problem))
+                continue
+            self.name_servers.use(address)
+            return response
+        if not failures:
+            raise RemoteUnavailable("no name server is known; give one as host:port, by -n or NAMESRV_ADDR")
+        raise RemoteUnavailable("no name server answers: " + "; ".join(failures))
+
+    # -- connections
+
+    async def _channel(self, address: str, deadline_ms: int) -> Channel:
+        """The open connection to `address`; several callers share one attempt to connect."""
+        if self._closed:
+            raise RemoteUnavailable("this client is closed")
+        task = self._channels.get(address)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None or not task.result().is_open)):
+            task = self._channels[address] = asyncio.create_task(self._connect(address))
+            if self._sweeper is None:
+                self._sweeper = asyncio.create_task(self._sweep_forever())
+        try:
+            async with asyncio.timeout(max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            raise RemoteTimeout(f"the connection to {address} was not there in time") from None
+
+    async def _connect(self, address: str) -> Channel:
+        host, port = split_address(address)
+        try:
+            async with asyncio.timeout(self.config.connect_timeout_ms / 1000):
+                _, link = await asyncio.get_running_loop().create_connection(
+                    lambda: TransportLink(
+                        self._endpoint, self._clock, unsent_max=self.config.unsent_bytes_max, is_tls=self._tls is not None
+                    ),
+                    host,
+                    port,
+                    ssl=self._tls,
+                    server_hostname=host if self._tls else None,
+                )
+        except TimeoutError:
+            raise RemoteUnavailable(f"{address} did not accept a connection within {self.config.connect_timeout_ms} ms") from None
+        except ssl.SSLError as problem:
+            raise RemoteUnavailable(
+                f"TLS with {address} failed: {problem}; does it speak TLS, and do both sides trust each other?"
+            ) from problem
+        except OSError as problem:
+            raise RemoteUnavailable(f"cannot connect to {address}: {problem.strerror or problem}; is a server running there?") from problem
+        return link.channel
+
+    def _drop(self, address: str, reason: str) -> None:
+        task = self._channels.pop(address, None)
+        if task is not None and task.done() and not task.cancelled() and task.exception() is None:
+            task.result().close(reason)
+
+    def forget(self, channel: Channel) -> None:
+        """A connection ended: the next call makes a new one."""
+        for address, task in list(self._channels.items()):
+            if task.done() and not task.cancelled() and task.exception() is None and task.result() is channel:
+                del self._channels[address]
+
+    async def _sweep_forever(self) -> None:
+        """Once a second: overdue answers and idle connections."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self._endpoint.sweep()
+            before_ms = self._clock.monotonic_ms() - self.config.idle_ms_max
+            for task in list(self._channels.values()):
+                with contextlib.suppress(asyncio.InvalidStateError, asyncio.CancelledError, RemoteError):
+                    channel = task.result()
+                    if channel.link.last_active_ms < before_ms:
+                        self._endpoint.idle(channel, self.config.idle_ms_max)
+
+
+class _Forget:
+    """Tells a client which of its connections ended."""
+
+    def __init__(self, client: RemotingClient) -> None:
+        self._client = client
+
+    def on_connect(self, channel: Channel) -> None: ...
+
+    def on_close(self, channel: Channel) -> None:
+        self._client.forget(channel)
+
+    def on_exception(self, channel: Channel, problem: BaseException) -> None: ...
+
+    def on_idle(self, channel: Channel) -> None: ...

@@ -1,0 +1,188 @@
+"""One side of the protocol, server or client: frames in, commands to the dispatcher, answers to whoever asked.
+
+It owns no socket: links hand it bytes by `receive` and are written to through their channel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from orbitmq.common.clock import Clock
+from orbitmq.common.errors import ProtocolError, RemoteTimeout, RemoteUnavailable, TooManyRequests
+from orbitmq.protocol.command import FLAG_ONEWAY, RemotingCommand
+from orbitmq.protocol.frame import FrameLimits, decode, frame_end
+from orbitmq.protocol.in_flight import InFlight, opaques
+from orbitmq.remoting.channel import ByteLink, Channel
+from orbitmq.remoting.dispatch import Dispatcher
+
+log = logging.getLogger(__name__)
+
+Callback = Callable[[RemotingCommand | Exception], None]
+
+EXPIRY_GRACE_MS = 1000  # as the original: an entry is dropped a second after its timeout
+
+
+class Taker(Protocol):
+    """A room's kernel that takes whole requests straight from the buffer, before anything is decoded.
+
+    `take` consumes whole frames from `start` on as long as it knows them and returns where it stopped; `end_turn` runs when all
+    ready connections are read, before any answer leaves.
+    """
+
+    def take(self, link: ByteLink, buffer: bytearray, start: int, end: int) -> int: ...
+
+    def end_turn(self) -> None: ...
+
+
+class ConnectionListener(Protocol):
+    """Is told what becomes of connections."""
+
+    def on_connect(self, channel: Channel) -> None: ...
+
+    def on_close(self, channel: Channel) -> None: ...
+
+    def on_exception(self, channel: Channel, problem: BaseException) -> None: ...
+
+    def on_idle(self, channel: Channel) -> None: ...
+
+
+class Endpoint:
+    """The commands of all connections of one server or one client."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, clock: Clock, *, limits: FrameLimits, invoke_max: int, listeners: tuple[ConnectionListener, ...] = ()
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.taker: Taker | None = None
+        self._clock = clock
+        self._limits = limits
+        self._invoke_max = invoke_max
+        self._listeners = listeners
+        self._in_flight: InFlight[Callback] = InFlight()
+        self._opaques = opaques()
+
+    # -- bytes in
+
+    def receive(self, link: ByteLink, buffer: bytearray, start: int, end: int) -> int:
+        """Consume the whole frames of buffer[start:end]; stops early while the peer does not take its answers."""
+        taker, limits, channel = self.taker, self._limits, link.channel
+        dispatch = self.dispatcher.dispatch
+        while link.reading:
+            if taker is not None:
+                start = taker.take(link, buffer, start, end)
+            stop = frame_end(buffer, start, end, limits)
+            if stop == 0:
+                break
+            command = decode(buffer, start, stop)
+            start = stop
+            if command.flag & 1:
+                self._on_answer(channel, command)
+            else:
+                dispatch(channel, command)
+        return start
+
+    def end_turn(self) -> None:
+        """All ready connections are read: let a kernel finish what it took."""
+        if self.taker is not None:
+            self.taker.end_turn()
+
+    def _on_answer(self, channel: Channel, command: RemotingCommand) -> None:
+        callback = self._in_flight.take(command.opaque, channel)
+        if callback is None:
+            log.debug("answer nobody waits for peer=%s opaque=%d code=%d", channel.remote_address, command.opaque, command.code)
+        else:
+            callback(command)
+
+    # -- connections
+
+    def opened(self, channel: Channel) -> None:
+        """A peer is connected."""
+        log.debug("connected peer=%s tls=%s", channel.remote_address, channel.is_tls)
+        self._tell(lambda listener: listener.on_connect(channel))
+
+    def closed(self, channel: Channel, error: BaseException | None) -> None:
+        """A connection ended: fail what waits for its answers at once."""
+        channel.is_open = False
+        if isinstance(error, ProtocolError | MemoryError):
+            log.warning("connection closed peer=%s why=%s", channel.remote_address, error)
+        elif error is not None and not isinstance(error, OSError):
+            log.error("connection closed peer=%s by a failure", channel.remote_address, exc_info=error)
+        elif channel.close_reason is not None:
+            log.info("connection closed peer=%s why=%s", channel.remote_address, channel.close_reason)
+        else:
+            log.debug("disconnected peer=%s why=%s", channel.remote_address, error or "closed by the peer")
+        if error is not None:
+            self._tell(lambda listener: listener.on_exception(channel, error))
+        self._tell(lambda listener: listener.on_close(channel))
+        why = channel.close_reason or error or "the peer closed the connection"
+        for callback in self._in_flight.drop(channel):
+            callback(RemoteUnavailable(f"the connection to {channel.remote_address} ended before the answer came: {why}"))
+
+    def idle(self, channel: Channel, idle_ms: int) -> None:
+        """Nothing moved on a connection for too long: close it."""
+        self._tell(lambda listener: listener.on_idle(channel))
+        channel.close(f"idle for {idle_ms // 1000} s")
+
+    def _tell(self, tell: Callable[[ConnectionListener], None]) -> None:
+        for listener in self._listeners:
+            try:
+                tell(listener)
+            except Exception:
+                log.exception("connection listener failed listener=%r", listener)
+
+    # -- requests out
+
+    def invoke_callback(self, channel: Channel, request: RemotingCommand, timeout_ms: int, callback: Callback) -> int:
+        """Send `request`; `callback` gets the answer, or the error, once. The number is the request's opaque."""
+        if len(self._in_flight) >= self._invoke_max:
+            raise TooManyRequests(f"{len(self._in_flight)} requests wait for their answers, the most allowed; nothing was sent")
+        if not channel.is_open:
+            raise RemoteUnavailable(f"the connection to {channel.remote_address} is closed; nothing was sent")
+        request.opaque = next(self._opaques)
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms + EXPIRY_GRACE_MS
+        self._in_flight.add(request.opaque, channel, deadline_ms, callback)
+        try:
+            channel.send(request)
+        except BaseException:
+            self._in_flight.take(request.opaque, channel)
+            raise
+        return request.opaque
+
+    async def invoke(self, channel: Channel, request: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Send `request` and wait for its answer."""
+        answered: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+
+        def settle(result: RemotingCommand | Exception) -> None:
+            if answered.done():
+                return
+            if isinstance(result, Exception):
+                answered.set_exception(result)
+            else:
+                answered.set_result(result)
+
+        opaque = self.invoke_callback(channel, request, timeout_ms, settle)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await answered
+        except TimeoutError:
+            raise RemoteTimeout(f"{channel.remote_address} did not answer request {request.code} within {timeout_ms} ms") from None
+        finally:
+            self._in_flight.take(opaque, channel)
+
+    def invoke_oneway(self, channel: Channel, request: RemotingCommand) -> None:
+        """Send `request`, which nobody answers."""
+        if not channel.is_open:
+            raise RemoteUnavailable(f"the connection to {channel.remote_address} is closed; nothing was sent")
+        if not channel.link.reading:
+            raise TooManyRequests(f"{channel.remote_address} does not take what was sent to it before; nothing was sent")
+        request.opaque = next(self._opaques)
+        request.flag |= FLAG_ONEWAY
+        channel.send(request)
+
+    def sweep(self) -> None:
+        """Fail the requests whose answer is overdue; called every second."""
+        for callback in self._in_flight.expire(self._clock.monotonic_ms()):
+            callback(RemoteTimeout("no answer in time"))

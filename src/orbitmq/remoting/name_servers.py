@@ -1,0 +1,79 @@
+"""The list of name servers: how it is written, which one is in use, and how it is looked up by HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from orbitmq.common.errors import ConfigurationError, RemoteUnavailable
+
+LOOKUP_BYTES_MAX = 64 * 1024
+
+
+class NameServerList:
+    """The name servers of a client: one is used until it fails, then the next."""
+
+    def __init__(self, addresses: Sequence[str], choose: random.Random | None = None) -> None:
+        self._addresses: list[str] = []
+        self._current: str | None = None
+        self._choose = choose or random.Random()
+        self.update(addresses)
+
+    def update(self, addresses: Sequence[str]) -> None:
+        """Replace the list; the one in use stays in use if it is still listed."""
+        self._addresses = list(dict.fromkeys(addresses))
+        if self._current not in self._addresses:
+            # Clients spread over the name servers: each begins at a random one.
+            self._current = self._choose.choice(self._addresses) if self._addresses else None
+
+    def in_order(self) -> list[str]:
+        """All of them, the one in use first."""
+        if self._current is None:
+            return []
+        at = self._addresses.index(self._current)
+        return self._addresses[at:] + self._addresses[:at]
+
+    def use(self, address: str) -> None:
+        """`address` answered: ask it first from now on."""
+        if address in self._addresses:
+            self._current = address
+
+
+def parse_list(text: str) -> list[str]:
+    """The addresses of `host:port;host:port`."""
+    addresses = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
+    for address in addresses:
+        split_address(address)
+    return addresses
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[ipv6]:port`."""
+    host, colon, port = address.removeprefix("http://").rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigurationError(
+            f"{address!r} is not an address of the form host:port; several are separated by ';', as in 10.0.0.1:9876;10.0.0.2:9876"
+        )
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+async def look_up(url: str, timeout_ms: int = 3000) -> list[str]:
+    """The name servers that the address server at `url` tells."""
+
+    def fetch() -> bytes:
+        import urllib.request  # here, since few need it and it is slow to import
+
+        with urllib.request.urlopen(url, timeout=timeout_ms / 1000) as answer:  # noqa: S310 - the scheme is checked below
+            return answer.read(LOOKUP_BYTES_MAX)  # type: ignore[no-any-return]
+
+    if not url.startswith(("http://", "https://")):
+        raise ConfigurationError(f"{url!r} is not an http address of an address server, such as http://host:8080/rocketmq/nsaddr")
+    try:
+        text = (await asyncio.to_thread(fetch)).decode("utf-8", "replace").strip()
+        addresses = parse_list(text)
+    except (OSError, ValueError, ConfigurationError) as problem:
+        raise RemoteUnavailable(f"the address server {url} told no name servers: {problem}") from problem
+    if not addresses:
+        raise RemoteUnavailable(f"the address server {url} told an empty list of name servers")
+    return addresses

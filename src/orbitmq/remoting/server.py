@@ -1,0 +1,288 @@
+"""The server: accepts, tells TLS from plaintext by the first byte, serves in turns, closes the idle.
+
+Plaintext sockets live in the epoll set of `turns`; TLS peers on asyncio transports. Both feed the same endpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+import time
+from dataclasses import dataclass, field
+
+from orbitmq.common.clock import Clock
+from orbitmq.common.errors import ConfigurationError, ProtocolError
+from orbitmq.protocol import proxy_preamble
+from orbitmq.protocol.frame import FrameLimits
+from orbitmq.remoting.channel import ByteLink, Channel, address_text
+from orbitmq.remoting.dispatch import Dispatcher
+from orbitmq.remoting.endpoint import ConnectionListener, Endpoint
+from orbitmq.remoting.tls import ServerContext, ServerTls, TlsMode
+from orbitmq.remoting.transport_link import TransportLink
+from orbitmq.remoting.turns import Link, Turns
+
+log = logging.getLogger(__name__)
+
+TLS_HELLO = 0x16
+ACCEPTS_PER_TURN = 64
+PEEK_SIZE = 4096 + 16
+ACCEPT_PAUSE_SECONDS = 1.0
+SWEEP_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Where a server listens, and every limit it keeps."""
+
+    bind_address: str = "127.0.0.1"
+    port: int = 0
+    backlog: int = 1024
+    idle_ms_max: int = 120_000
+    connections_max: int = 65_000
+    unsent_bytes_max: int = 4 * 1024 * 1024  # of one connection; reading stops above it
+    unfinished_bytes_max: int = 256 * 1024 * 1024  # frames begun and not complete, of all connections together
+    handshake_seconds_max: float = 10.0
+    invoke_max: int = 65_535
+    frames: FrameLimits = field(default_factory=FrameLimits)
+    tls: ServerTls = field(default_factory=ServerTls)
+    send_buffer_bytes: int = 0  # 0: as the system does
+    receive_buffer_bytes: int = 0
+
+
+class RemotingServer:
+    """One listening port."""
+
+    def __init__(self, config: ServerConfig, dispatcher: Dispatcher, clock: Clock, listeners: tuple[ConnectionListener, ...] = ()) -> None:
+        self.config = config
+        self.endpoint = Endpoint(dispatcher, clock, limits=config.frames, invoke_max=config.invoke_max, listeners=listeners)
+        self._clock = clock
+        self._tls = ServerContext(config.tls)
+        self._listener: socket.socket | None = None
+        self._turns: Turns | None = None
+        self._tls_links: set[ByteLink] = set()
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.Task[None] | None = None
+        self._refused = 0
+        self.address: tuple[str, int] = (config.bind_address, config.port)
+
+    def start(self) -> None:
+        """Listen; from now on peers are served by the running loop."""
+        loop = asyncio.get_running_loop()
+        self._listener = _listen(self.config)
+        self.address = self._listener.getsockname()[:2]
+        self._turns = Turns(
+            receive=self.endpoint.receive,
+            first_bytes=self._first_bytes,
+            closed=self._closed,
+            end_turn=self.endpoint.end_turn,
+            call_soon=loop.call_soon,
+            unsent_max=self.config.unsent_bytes_max,
+            pending_max=self.config.unfinished_bytes_max,
+        )
+        self._turns.listen(self._listener.fileno(), self._accept)
+        loop.add_reader(self._turns.fileno(), self._turns.turn)
+        self._sweeper = loop.create_task(self._sweep_forever())
+        log.info("listening address=%s tls=%s", address_text(self.address), self.config.tls.mode.value)
+
+    async def stop(self) -> None:
+        """Stop listening, send what is written, close every connection."""
+        if self._turns is None or self._listener is None:
+            return
+        turns, self._turns = self._turns, None
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._sweeper
+        turns.unlisten(self._listener.fileno())
+        self._listener.close()
+        turns.flush()
+        for task in list(self._handshakes):
+            task.cancel()
+        for link in list(self._tls_links):
+            link.channel.close("the server stops")
+        for plain in list(turns.links.values()):
+            plain.channel.close("the server stops")
+        asyncio.get_running_loop().remove_reader(turns.fileno())
+        turns.shut()
+        await asyncio.sleep(0)  # transports tell of their end in the next pass of the loop
+        log.info("stopped listening address=%s", address_text(self.address))
+
+    @property
+    def connections(self) -> int:
+        """How many peers are connected."""
+        return len(self._tls_links) + len(self._handshakes) + (len(self._turns.links) if self._turns else 0)
+
+    # -- new peers
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        assert self._turns is not None
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                peer, address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as problem:
+                if problem.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._pause_accepting(problem)
+                    return
+                log.debug("peer gone before it was accepted why=%s", problem)
+                continue
+            if self.connections >= self.config.connections_max:
+                peer.close()
+                self._refused += 1
+                continue
+            peer.setblocking(False)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link = self._turns.add(peer)
+            link.channel = Channel(self.endpoint, link, remote_address=address_text(address), local_address=address_text(self.address))
+            self.endpoint.opened(link.channel)
+
+    def _pause_accepting(self, problem: OSError) -> None:
+        """Out of descriptors or memory: let peers wait in the backlog for a moment instead of spinning."""
+        assert self._listener is not None
+        assert self._turns is not None
+        log.error("accepting pauses for %.0f s why=%s; raise the limit of open files (ulimit -n)", ACCEPT_PAUSE_SECONDS, problem)
+        descriptor = self._listener.fileno()
+        self._turns.unlisten(descriptor)
+
+        def resume() -> None:
+            if self._turns is not None:
+                self._turns.listen(descriptor, self._accept)
+
+        asyncio.get_running_loop().call_later(ACCEPT_PAUSE_SECONDS, resume)
+
+    def _first_bytes(self, link: Link) -> bool:
+        """Whether a peer whose first bytes are there speaks plaintext; a TLS peer is handed over, others are closed."""
+        channel: Channel = link.channel
+        peer: socket.socket = link.peer
+        try:
+            head = peer.recv(PEEK_SIZE, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        if channel.proxy is None and (channel.attributes.get("preamble") or (head and proxy_preamble.could_begin(head))):
+            return self._take_preamble(link, head)
+        mode = self.config.tls.mode
+        if head[:1] == bytes([TLS_HELLO]):
+            if mode is TlsMode.DISABLED:
+                channel.close("it speaks TLS, which tls.server.mode=disabled refuses")
+                return False
+            self._hand_over_to_tls(link)
+            return False
+        if head and mode is TlsMode.ENFORCING:
+            channel.close("it does not speak TLS, which tls.server.mode=enforcing demands")
+            return False
+        return True
+
+    def _take_preamble(self, link: Link, head: bytes) -> bool:
+        """Consume a load balancer's preamble, and exactly it; false until the bytes behind it are there."""
+        channel: Channel = link.channel
+        before = channel.attributes.get("preamble", b"")
+        preamble = proxy_preamble.parse(before + head)
+        take = len(head) if preamble is None else preamble.length - len(before)
+        link.peer.recv(take)
+        if not head:
+            channel.close("it ended within a PROXY preamble")
+        elif preamble is None:
+            if not proxy_preamble.could_begin(before + head):
+                raise ProtocolError("neither a frame nor a PROXY preamble")
+            channel.attributes["preamble"] = before + head
+        else:
+            channel.attributes.pop("preamble", None)
+            channel.proxy = preamble
+            if preamble.source is not None:
+                channel.remote_address = preamble.source
+        return False
+
+    def _hand_over_to_tls(self, link: Link) -> None:
+        assert self._turns is not None
+        task = asyncio.get_running_loop().create_task(self._handshake(link.channel, self._turns.detach(link)))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+
+    async def _handshake(self, plain: Channel, peer: socket.socket) -> None:
+        """Carry a connection over to TLS; the channel it had until now says who it is."""
+
+        def prepared(channel: Channel) -> None:
+            channel.remote_address, channel.proxy = plain.remote_address, plain.proxy
+            self._tls_links.add(channel.link)
+
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: _TlsLink(self.endpoint, self._clock, self.config.unsent_bytes_max, prepared, self._tls_links),
+                peer,
+                ssl=self._tls.get(),
+                ssl_handshake_timeout=self.config.handshake_seconds_max,
+                ssl_shutdown_timeout=1.0,
+            )
+        except (OSError, ssl.SSLError, ConfigurationError) as problem:
+            log.warning("TLS handshake failed peer=%s why=%s", plain.remote_address, problem)
+            peer.close()
+        except asyncio.CancelledError:
+            peer.close()
+            raise
+
+    # -- ends
+
+    def _closed(self, link: Link, error: BaseException | None) -> None:
+        self.endpoint.closed(link.channel, error)
+
+    async def _sweep_forever(self) -> None:
+        """Once a second: overdue answers, idle peers, changed certificates."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            try:
+                self.endpoint.sweep()
+                self._close_idle()
+                self._tls.reload_if_changed()
+                if self._refused:
+                    log.warning(
+                        "connections refused count=%d why=%d are open, the most allowed (maxConnections)", self._refused, self.connections
+                    )
+                    self._refused = 0
+            except Exception:
+                log.exception("sweep failed")
+
+    def _close_idle(self) -> None:
+        assert self._turns is not None
+        before_ms = time.monotonic_ns() // 1_000_000 - self.config.idle_ms_max
+        idle: list[ByteLink] = [*self._turns.idle_since(before_ms), *(link for link in self._tls_links if link.last_active_ms < before_ms)]
+        for link in idle:
+            self.endpoint.idle(link.channel, self.config.idle_ms_max)
+
+
+class _TlsLink(TransportLink):
+    """A TLS peer of a server, which the server keeps a list of."""
+
+    def __init__(self, endpoint: Endpoint, clock: Clock, unsent_max: int, prepared: object, links: set[ByteLink]) -> None:
+        super().__init__(endpoint, clock, unsent_max=unsent_max, is_tls=True, prepared=prepared)  # type: ignore[arg-type]
+        self._links = links
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._links.discard(self)
+        super().connection_lost(error)
+
+
+def _listen(config: ServerConfig) -> socket.socket:
+    """A listening socket; every interface means IPv4 and IPv6 where the machine has both."""
+    host = config.bind_address
+    dual = host in ("", "::", "*") and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server(("::" if dual else host, config.port), family=family, backlog=config.backlog, dualstack_ipv6=dual)
+    except OSError as problem:
+        if problem.errno == errno.EADDRINUSE:
+            fix = "another program listens there; stop it, or choose another listenPort"
+        else:
+            fix = "check bindAddress and listenPort"
+        raise ConfigurationError(f"cannot listen on {address_text((host, config.port))}: {problem.strerror or problem}; {fix}") from problem
+    listener.setblocking(False)
+    if config.send_buffer_bytes:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.send_buffer_bytes)
+    if config.receive_buffer_bytes:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.receive_buffer_bytes)
+    return listener

@@ -1,0 +1,102 @@
+"""A channel's bytes on an asyncio transport: TLS peers of a server, and all peers of a client.
+
+What is written within one pass of the loop leaves in one write. Above `unsent_max` unsent bytes the peer is not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from orbitmq.common.clock import Clock
+from orbitmq.remoting.channel import Channel, address_text
+from orbitmq.remoting.endpoint import Endpoint
+
+
+class TransportLink(asyncio.Protocol):
+    """One connection; its channel exists from `connection_made` on."""
+
+    channel: Channel
+
+    def __init__(
+        self, endpoint: Endpoint, clock: Clock, *, unsent_max: int, is_tls: bool, prepared: Callable[[Channel], None] | None = None
+    ) -> None:
+        self._endpoint = endpoint
+        self._clock = clock
+        self._unsent_max = unsent_max
+        self._is_tls = is_tls
+        self._prepared = prepared
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._pending = bytearray()
+        self._chunks: list[bytes] = []
+        self._failure: Exception | None = None
+        self.reading = True
+        self.last_active_ms = clock.monotonic_ms()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=self._unsent_max, low=self._unsent_max // 2)
+        self.channel = Channel(
+            self._endpoint,
+            self,
+            remote_address=address_text(transport.get_extra_info("peername")),
+            local_address=address_text(transport.get_extra_info("sockname")),
+            is_tls=self._is_tls,
+        )
+        if self._prepared is not None:
+            self._prepared(self.channel)
+        self._endpoint.opened(self.channel)
+
+    def data_received(self, data: bytes) -> None:
+        self.last_active_ms = self._clock.monotonic_ms()
+        self._pending += data
+        self._consume()
+
+    def _consume(self) -> None:
+        try:
+            consumed = self._endpoint.receive(self, self._pending, 0, len(self._pending))
+            del self._pending[:consumed]
+        except Exception as problem:
+            self._fail(problem)
+
+    def pause_writing(self) -> None:
+        self.reading = False
+        assert self._transport is not None
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.reading = True
+        assert self._transport is not None
+        self._transport.resume_reading()
+        if self._pending:
+            self._consume()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._chunks.clear()
+        self._pending.clear()
+        self._endpoint.closed(self.channel, self._failure or error)
+
+    def write(self, data: bytes) -> None:
+        """Send `data` when this pass of the loop is over, after what was written before."""
+        if not self._chunks:
+            self._loop.call_soon(self._flush)
+        self._chunks.append(data)
+
+    def _flush(self) -> None:
+        assert self._transport is not None
+        if self._chunks and not self._transport.is_closing():
+            self.last_active_ms = self._clock.monotonic_ms()
+            self._transport.write(b"".join(self._chunks))
+        self._chunks.clear()
+
+    def close(self) -> None:
+        """Close at once, whatever is unsent."""
+        assert self._transport is not None
+        self._transport.abort()
+
+    def _fail(self, problem: Exception) -> None:
+        self._failure = problem
+        assert self._transport is not None
+        self._transport.abort()
