@@ -13,6 +13,10 @@ class ProtocolError(OrbitError):
     """Bytes that are not the protocol: the connection they came on is closed."""
 
 
+class DamagedFile(OrbitError):
+    """A file whose content is not whole, and whose backup is not either; nothing was guessed or deleted."""
+
+
 class RequestRefused(OrbitError):
     """A request that is answered with `code` and a remark that says what to do."""
 
@@ -20,6 +24,10 @@ class RequestRefused(OrbitError):
         super().__init__(remark)
         self.code = code
         self.remark = remark
+
+
+class NotFound(OrbitError):
+    """What was asked for does not exist; the message says where it was looked for, and why it is not there."""
 
 
 class RemoteError(OrbitError):

@@ -1,7 +1,11 @@
 # The C side of mem.py: the same functions over raw pointers, inlined into the kernels that cimport them.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.string cimport memchr, memcmp
+from libc.string cimport memchr, memcmp, memcpy
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object value, Py_ssize_t *size) except NULL
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_recv "recv"(int descriptor, void *buffer, size_t length, int flags)
@@ -20,6 +24,29 @@ cdef inline unsigned char *address(object buffer) except NULL:
 
 cdef inline str text(const unsigned char *pointer, Py_ssize_t at, Py_ssize_t length):
     return PyUnicode_DecodeUTF8(<const char *>pointer + at, length, NULL)
+
+cdef inline const unsigned char *utf8(str value) except NULL:
+    return <const unsigned char *>PyUnicode_AsUTF8AndSize(value, NULL)
+
+cdef inline Py_ssize_t utf8_size(str value) except -1:
+    cdef Py_ssize_t size = 0
+    PyUnicode_AsUTF8AndSize(value, &size)
+    return size
+
+cdef inline bytes text_bytes(const unsigned char *pointer, Py_ssize_t at, Py_ssize_t length):
+    return PyBytes_FromStringAndSize(<const char *>pointer + at, length)
+
+cdef inline void copy(unsigned char *target, Py_ssize_t target_at, const unsigned char *source, Py_ssize_t source_at, Py_ssize_t length) noexcept nogil:
+    memcpy(target + target_at, source + source_at, length)
+
+cdef inline unsigned int get32(const unsigned char *pointer, Py_ssize_t at) noexcept nogil:
+    return <unsigned int>pointer[at] << 24 | <unsigned int>pointer[at + 1] << 16 | <unsigned int>pointer[at + 2] << 8 | pointer[at + 3]
+
+cdef inline void put32(unsigned char *pointer, Py_ssize_t at, unsigned int value) noexcept nogil:
+    pointer[at] = value >> 24
+    pointer[at + 1] = (value >> 16) & 255
+    pointer[at + 2] = (value >> 8) & 255
+    pointer[at + 3] = value & 255
 
 cdef inline bint same(const unsigned char *pointer, Py_ssize_t at, const unsigned char *literal, Py_ssize_t length) noexcept nogil:
     return memcmp(pointer + at, literal, length) == 0

@@ -19,6 +19,36 @@ def text(pointer: Buffer, at: int, length: int) -> str:
     return str(pointer[at : at + length], "utf-8")
 
 
+def utf8(value: str) -> bytes:
+    """The UTF-8 bytes of `value`; UnicodeEncodeError for a lone surrogate."""
+    return value.encode()
+
+
+def utf8_size(value: str) -> int:
+    """How many bytes `utf8(value)` has."""
+    return len(value.encode())
+
+
+def text_bytes(pointer: Buffer, at: int, length: int) -> bytes:
+    """A copy of pointer[at:at+length]."""
+    return bytes(pointer[at : at + length])
+
+
+def copy(target: bytearray, target_at: int, source: Buffer, source_at: int, length: int) -> None:
+    """Copy source[source_at:source_at+length] to target[target_at:]."""
+    target[target_at : target_at + length] = source[source_at : source_at + length]
+
+
+def get32(pointer: Buffer, at: int) -> int:
+    """The unsigned big-endian number at pointer[at:at+4]."""
+    return int.from_bytes(pointer[at : at + 4], "big")
+
+
+def put32(pointer: bytearray, at: int, value: int) -> None:
+    """Write the low 32 bits of `value`, big-endian, to pointer[at:at+4]."""
+    pointer[at : at + 4] = (value & 0xFFFFFFFF).to_bytes(4, "big")
+
+
 def same(pointer: Buffer, at: int, literal: bytes, length: int) -> bool:
     """Whether pointer[at:at+length] equals the first `length` bytes of `literal`."""
     return pointer[at : at + length] == literal[:length]

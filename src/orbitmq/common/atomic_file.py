@@ -1,0 +1,125 @@
+"""Small files that are replaced as a whole: a crash at any point leaves the old content or the new, readable.
+
+Knows bytes and paths, not formats: the caller's `check` says what whole content is. Blocking (two fsyncs at least), so an event loop
+calls it in an executor. One writer per path: the temporary names are fixed, so that a crash leaves no litter that grows.
+
+Order of a write, and what a crash after each step leaves:
+
+    1  <file>.tmp written and synced        file old, .bak older
+    2  <file>.bak.tmp = the old file        file old, .bak older
+    3  <file>.tmp renamed to <file>, sync   file new, .bak older
+    4  <file>.bak.tmp renamed to .bak, sync file new, .bak old
+
+The backup is replaced last, when the new content is safe: a damaged old file never takes the place of the only good copy.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from orbitmq.common.errors import DamagedFile, ProtocolError
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+def write(path: str | os.PathLike[str], data: bytes, *, keep_backup: bool = True) -> None:
+    """Replace the content of `path` by `data`, durably; the content it had is kept as `<file>.bak` unless it was empty."""
+    target = Path(path).resolve()  # a link stays a link: what it points at is replaced
+    temporary = _beside(target, ".tmp")
+    old = _beside(target, ".bak.tmp")
+    mode = target.stat().st_mode & 0o777 if target.exists() else 0o666
+    try:
+        _write_synced(temporary, data, mode)
+        backup = keep_backup and target.exists() and target.stat().st_size > 0
+        if backup:
+            _keep(target, old)
+        temporary.replace(target)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(target.parent)
+    if backup:
+        old.replace(backup_path(target))
+        _sync_directory(target.parent)
+
+
+def read_or_backup(path: str | os.PathLike[str], check: Callable[[bytes], T]) -> T | None:
+    """The checked content of `path`, or of its backup when the file is missing, empty or damaged; None when there is no content at all.
+
+    `check` parses the bytes and raises ValueError or ProtocolError when they are not whole.
+    """
+    target = Path(path)
+    content, why_not = _checked(target, check)
+    if why_not is None:
+        return content
+    backup = backup_path(target)
+    content, why_no_backup = _checked(backup, check)
+    if why_no_backup is None:
+        log.warning("backup_used file=%s reason=%r backup=%s", target, why_not, backup)
+        return content
+    if why_not in _NO_CONTENT and why_no_backup in _NO_CONTENT:
+        if (why_not, why_no_backup) != ("missing", "missing"):
+            log.warning("file_without_content file=%s reason=%r backup=%r", target, why_not, why_no_backup)
+        return None
+    raise DamagedFile(
+        f"{target} is {why_not}, and its backup {backup} is {why_no_backup}: restore one of them, or move both away to start empty"
+    )
+
+
+def backup_path(path: str | os.PathLike[str]) -> Path:
+    """Where the content that `path` had before the last write is kept."""
+    return _beside(Path(path), ".bak")
+
+
+_NO_CONTENT = ("missing", "empty")
+
+
+def _checked(path: Path, check: Callable[[bytes], T]) -> tuple[T | None, str | None]:
+    """The checked content of one file, or why there is none."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None, "missing"
+    if not data:
+        return None, "empty"
+    try:
+        return check(data), None
+    except (ValueError, ProtocolError) as error:
+        return None, f"damaged ({error})"
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _write_synced(path: Path, data: bytes, mode: int) -> None:
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _keep(source: Path, to: Path) -> None:
+    """Give the content of `source` a second name, or a copy where the file system has no hard links."""
+    to.unlink(missing_ok=True)
+    try:
+        os.link(source, to)
+    except OSError:
+        _write_synced(to, source.read_bytes(), source.stat().st_mode & 0o777)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the renames in `directory` durable; Windows has no such call and needs none."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

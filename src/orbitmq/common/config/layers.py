@@ -1,0 +1,127 @@
+"""Layers: where the values of a settings class come from, and which one wins.
+
+From weak to strong: declared default < variable that the original reads (`ROCKETMQ_HOME`) < `-c` file < file named by `tls.config.file`
+(its keys only) < `ORBITMQ_*` environment < command line. A value that cannot be used stops the start with a ConfigurationError that says
+where it stands; a key that does not exist is a warning that names the nearest one that does.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from orbitmq.common import properties
+from orbitmq.common.config.keys import Key, Use
+from orbitmq.common.config.settings import MASK, Settings
+from orbitmq.common.config.tls import DEFAULT_TLS_CONFIG_FILE, TlsSettings
+from orbitmq.common.errors import ConfigurationError
+
+S = TypeVar("S", bound=Settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[S]):
+    """Settings, and what their author should know about what was written."""
+
+    settings: S
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A value as it was written, and where."""
+
+    text: str
+    where: str
+
+
+def load(
+    kind: type[S], *, file: str | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None
+) -> Loaded[S]:
+    """The settings of a server; `flags` are key names with the texts of the command line."""
+    environment = os.environ if environment is None else environment
+    known = kind.keys_by_name()
+    warnings: list[str] = []
+    written: dict[str, _Text] = {}
+    for key in known.values():
+        if key.declared.original_env is not None and environment.get(key.declared.original_env):
+            written[key.name] = _Text(environment[key.declared.original_env], key.declared.original_env)
+    in_file = _read(file) if file is not None else []
+    _add(written, known, ((entry.key, _Text(entry.value, f"{file}:{entry.line}")) for entry in in_file), warnings)
+    if file is not None and kind.STORE_PATH:
+        store_key = next(key for key in known.values() if key.attribute == kind.STORE_PATH)
+        written[store_key.name] = _Text(str(Path(file).absolute()), "-c")
+    strong = {key.name: _Text(environment[key.env], f"environment variable {key.env}") for key in known.values() if key.env in environment}
+    warnings.extend(_misspelt_variables(known.values(), environment))
+    _add(strong, known, ((name, _Text(text, "command line")) for name, text in (flags or {}).items()), warnings)
+    if issubclass(kind, TlsSettings):
+        _add(written, known, _tls_file(kind, {**written, **strong}), warnings)
+    written |= strong
+    settings = kind(**{known[name].attribute: _value(known[name], text) for name, text in written.items()})
+    settings.remember_file({entry.key: entry.value for entry in in_file})
+    warnings.extend(_without_effect(known, written))
+    return Loaded(settings, tuple(warnings))
+
+
+def _read(file: str) -> list[properties.Property]:
+    try:
+        return properties.parse(properties.decode(Path(file).read_bytes()))
+    except OSError as error:
+        raise ConfigurationError(f"configuration file {file} cannot be read: {error.strerror}") from error
+    except properties.PropertiesError as error:
+        raise ConfigurationError(f"{file}:{error.line}: {error.problem}") from None
+
+
+def _add(written: dict[str, _Text], known: Mapping[str, Key], entries: Iterable[tuple[str, _Text]], warnings: list[str]) -> None:
+    """Lay `entries` over what is written; a key that does not exist becomes a warning."""
+    for name, text in entries:
+        if name in known:
+            written[name] = text
+        else:
+            near = difflib.get_close_matches(name, known, n=1) or [each for each in known if each.lower() == name.lower()]
+            hint = f"did you mean {near[0]}?" if near else "no key has a name like it"
+            warnings.append(f"{text.where}: unknown key {name} is ignored: {hint}")
+
+
+def _value(key: Key, text: _Text) -> Any:
+    shown = MASK if key.declared.secret else text.text
+    try:
+        value = key.parse(text.text)
+    except ValueError as error:
+        raise ConfigurationError(f"{text.where}: {key.name}={shown} cannot be used: allowed is {error}") from None
+    if key.declared.use is Use.REFUSED and value != key.default:
+        raise ConfigurationError(f"{text.where}: {key.name}={shown} is refused: {key.declared.doc}")
+    return value
+
+
+def _tls_file(kind: type[Settings], written: Mapping[str, _Text]) -> list[tuple[str, _Text]]:
+    """The entries of the file that `tls.config.file` names, but for the keys that the original does not read there."""
+    named = written.get("tls.config.file")
+    path = named.text.strip() if named is not None else DEFAULT_TLS_CONFIG_FILE
+    if not path or (not Path(path).is_file() and path == DEFAULT_TLS_CONFIG_FILE):
+        return []
+    elsewhere = {"tls.config.file", "tls.enable", "tls.server.mode"}
+    return [(entry.key, _Text(entry.value, f"{path}:{entry.line}")) for entry in _read(path) if entry.key not in elsewhere]
+
+
+def _misspelt_variables(keys: Iterable[Key], environment: Mapping[str, str]) -> list[str]:
+    """A warning for each `ORBITMQ_*` variable that is nearly, but not quite, one of ours; the others belong to somebody else."""
+    variables = {key.env for key in keys}
+    near = {name: difflib.get_close_matches(name, variables, n=1, cutoff=0.9) for name in environment if name.startswith("ORBITMQ_")}
+    return [
+        f"environment variable {name}: unknown key is ignored: did you mean {close[0]}?"
+        for name, close in sorted(near.items())
+        if close and name not in variables
+    ]
+
+
+def _without_effect(known: Mapping[str, Key], written: Mapping[str, _Text]) -> list[str]:
+    return [
+        f"{text.where}: {name} has no effect: {known[name].declared.doc}"
+        for name, text in written.items()
+        if known[name].declared.use is Use.NO_EFFECT and known[name].parse(text.text) != known[name].default
+    ]

@@ -1,0 +1,161 @@
+"""Settings: the typed view of a server's configuration that code reads as attributes, and the original's text face of the same values.
+
+A settings class is a frozen dataclass made of sections (base classes with a `SECTION`), whose fields are keys. Code never sets an
+attribute; `update` does, for the keys that are declared dynamic, all of them or none. Knows neither files of defaults nor environment
+(`layers` does) and takes no path from an update: keys that hold one are not dynamic.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import logging
+import threading
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from orbitmq.common import atomic_file, properties
+from orbitmq.common.config.keys import Key, Value, key_of, to_text
+from orbitmq.common.errors import ConfigurationError, RequestRefused
+
+log = logging.getLogger(__name__)
+
+SYSTEM_ERROR = 1
+NO_PERMISSION = 16
+BLACK_LIST_REMARK = "Can not update config in black list."
+MASK = "******"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Base of every settings class and of its sections."""
+
+    SECTION: ClassVar[str] = ""
+    SHOWN_SECTIONS: ClassVar[tuple[str, ...]] = ()
+    """The sections whose keys `render` always lists; of the others it lists those that the file sets."""
+    STORE_PATH: ClassVar[str] = ""
+    """The attribute that names the file which updates are kept in; a configuration file that was loaded takes its place."""
+    BLACK_LIST: ClassVar[frozenset[str]] = frozenset()
+    """Keys that the original never updates."""
+
+    def __post_init__(self) -> None:
+        for key in self.all_keys():
+            try:
+                key.check(getattr(self, key.attribute))
+            except ValueError as error:
+                raise ConfigurationError(f"{key.name}={getattr(self, key.attribute)}: allowed is {error}") from None
+        object.__setattr__(self, "_in_file", {})
+        object.__setattr__(self, "_update_lock", threading.Lock())
+
+    @classmethod
+    @functools.cache
+    def all_keys(cls) -> tuple[Key, ...]:
+        """Every key, section by section in the order of the bases, each in the order of its declaration."""
+        fields = {field.name: field for field in dataclasses.fields(cls) if "declaration" in field.metadata}
+        annotations = typing.get_type_hints(cls, include_extras=True)
+        return tuple(
+            key_of(fields[name], annotations[name], base.SECTION)
+            for base in cls.__mro__
+            if issubclass(base, Settings)
+            for name in inspect.get_annotations(base)
+            if name in fields
+        )
+
+    @classmethod
+    @functools.cache
+    def keys_by_name(cls) -> Mapping[str, Key]:
+        """Every key under its name in files."""
+        return {key.name: key for key in cls.all_keys()}
+
+    def remember_file(self, in_file: Mapping[str, str]) -> None:
+        """Keep what the configuration file said, unknown keys too, so that no update discards it."""
+        object.__setattr__(self, "_in_file", dict(in_file))
+
+    def render(self, *, with_secrets: bool = False) -> str:
+        """The sorted `key=value` lines that the original answers to "get config"; secrets are masked."""
+        return "".join(f"{name}={text}\n" for name, text in self._texts({}, with_secrets=with_secrets).items())
+
+    def rows(self, *, important_only: bool = False) -> list[tuple[str, str]]:
+        """Every key, or every important one, with its value as text, in the order of declaration; secrets are masked."""
+        chosen = [key for key in self.all_keys() if key.declared.important or not important_only]
+        texts = [(key, to_text(getattr(self, key.attribute))) for key in chosen]
+        return [(key.name, _shown(key, text)) for key, text in texts if text is not None]
+
+    def update(self, properties_text: str) -> None:
+        """Change dynamic keys while the server runs, and keep the whole configuration in its file; blocking, from any thread.
+
+        Everything is checked before anything changes: RequestRefused means that nothing did. Unknown keys are
+        ignored, as the original does.
+        """
+        lock: threading.Lock = self._update_lock  # type: ignore[attr-defined]
+        with lock:
+            changes = self._checked(properties_text)
+            if not changes:
+                return
+            self._persist(changes)
+            for key, value in changes.items():
+                log.info("config_updated key=%s old=%s new=%s", key.name, to_text(getattr(self, key.attribute)), to_text(value))
+                object.__setattr__(self, key.attribute, value)
+
+    def _checked(self, properties_text: str) -> dict[Key, Value]:
+        """The changes that an update asks for, or RequestRefused."""
+        try:
+            wanted = {entry.key: entry.value for entry in properties.parse(properties_text)}
+        except properties.PropertiesError as error:
+            raise RequestRefused(SYSTEM_ERROR, f"string2Properties error: {error}") from None
+        known = self.keys_by_name()
+        for name in wanted:
+            if name in self.black_list():
+                raise RequestRefused(NO_PERMISSION, BLACK_LIST_REMARK)
+            if name in known and not known[name].declared.dynamic:
+                raise RequestRefused(
+                    NO_PERMISSION,
+                    f"{BLACK_LIST_REMARK} {name} is read at start only: set it in the configuration file and restart. "
+                    f"Keys that can be updated: {', '.join(sorted(key.name for key in self.all_keys() if key.declared.dynamic))}",
+                )
+        changes = {}
+        for name, text in wanted.items():
+            if name not in known:
+                log.warning("config_update_ignored key=%s reason='no such key'", name)
+                continue
+            try:
+                value = known[name].parse(text)
+            except ValueError as error:
+                raise RequestRefused(SYSTEM_ERROR, f"{name}={text} cannot be used: allowed is {error}. Nothing was changed.") from None
+            changes[known[name]] = value
+        return changes
+
+    def black_list(self) -> frozenset[str]:
+        """Names of keys that no update may touch, known or not."""
+        return self.BLACK_LIST
+
+    def _persist(self, changes: Mapping[Key, Value]) -> None:
+        path = Path(str(getattr(self, self.STORE_PATH)))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic_file.write(path, properties.write(self._texts(changes, with_secrets=True)).encode())
+        except OSError as error:
+            raise RequestRefused(
+                SYSTEM_ERROR, f"The configuration cannot be kept in {path} ({error.strerror}). Nothing was changed."
+            ) from error
+
+    def _texts(self, changes: Mapping[Key, Value], *, with_secrets: bool) -> dict[str, str]:
+        """Name → text of what `render` lists, sorted, with `changes` in place."""
+        in_file: dict[str, str] = self._in_file  # type: ignore[attr-defined]
+        texts = dict(in_file)
+        for key in self.all_keys():
+            if key.section not in self.SHOWN_SECTIONS and key.name not in in_file:
+                continue
+            text = to_text(changes.get(key, getattr(self, key.attribute)))
+            if text is None:
+                texts.pop(key.name, None)
+            else:
+                texts[key.name] = text if with_secrets else _shown(key, text)
+        return dict(sorted(texts.items()))
+
+
+def _shown(key: Key, text: str) -> str:
+    return MASK if key.declared.secret and text else text

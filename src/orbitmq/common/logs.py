@@ -1,0 +1,63 @@
+"""Logging set-up: `event key=value` lines, to standard error and, if wanted, to a rotating file; nothing happens at import time.
+
+The only module that touches the root logger; everybody else logs to `getLogger(__name__)`. Called once, by a command.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from enum import Enum
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+FILE_BYTES_MAX = 128 * 1024 * 1024
+FILES_KEPT = 10
+
+
+class LogFormat(Enum):
+    """How a record becomes a line."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def set_up(*, level: str = "INFO", log_format: LogFormat = LogFormat.TEXT, file: Path | None = None) -> None:
+    """Send records of `level` and above to standard error and to `file`; replaces what was set up before."""
+    formatter = _JsonFormatter() if log_format is LogFormat.JSON else _TextFormatter()
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handlers.append(RotatingFileHandler(file, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT, encoding="utf-8", delay=True))
+    for handler in handlers:
+        handler.setFormatter(formatter)
+    logging.basicConfig(level=level.upper(), handlers=handlers, force=True)
+
+
+class _TextFormatter(logging.Formatter):
+    """`2026-01-31 12:00:00.123 INFO orbitmq.room event key=value`, one line per record but for tracebacks."""
+
+    default_msec_format = "%s.%03d"
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = record.message.replace("\r", "\\r").replace("\n", "\\n")  # what a peer sent cannot forge a line
+        return super().formatMessage(record)
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, object] = {
+            "time_ms": int(record.created * 1000),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)

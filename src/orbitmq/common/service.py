@@ -1,0 +1,130 @@
+"""Ordered start and stop of the parts of a process, and its life until a signal.
+
+Knows nothing of what the parts are. Invariant: what was started is stopped once, in reverse order; a stop that fails is logged and keeps
+no other from being stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from orbitmq.common.errors import OrbitError
+
+log = logging.getLogger(__name__)
+
+Step = Callable[[], Awaitable[object] | object]
+
+
+class StartFailed(OrbitError):
+    """A part that did not start; the ones before it were stopped again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    name: str
+    start: Step | None
+    stop: Step | None
+
+
+class Services:
+    """Parts with a start and a stop each, plain or async, in the order in which they need one another."""
+
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+        self._started: list[_Part] = []
+
+    def add(self, name: str, *, start: Step | None = None, stop: Step | None = None) -> None:
+        """Add a part that is started after, and stopped before, those added already."""
+        self._parts.append(_Part(name, start, stop))
+
+    async def start(self) -> None:
+        """Start every part in order; if one fails, stop those that run and raise StartFailed with its name and the cause."""
+        for part in self._parts:
+            try:
+                await _run(part.start)
+            except BaseException as error:
+                await self.stop()
+                if isinstance(error, Exception):
+                    raise StartFailed(f"{part.name} did not start: {describe(error)}") from error
+                raise
+            self._started.append(part)
+            log.debug("started part=%r", part.name)
+
+    async def stop(self) -> None:
+        """Stop what runs, last started first; every stop is tried."""
+        while self._started:
+            part = self._started.pop()
+            try:
+                await _run(part.stop)
+                log.debug("stopped part=%r", part.name)
+            except Exception:
+                log.exception("stop_failed part=%r", part.name)
+
+
+def describe(error: Exception) -> str:
+    """What an error says, and its kind when it says nothing or is not one of ours."""
+    text = str(error)
+    if isinstance(error, OrbitError) or (isinstance(error, OSError) and text):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+async def _run(step: Step | None) -> None:
+    if step is not None:
+        result = step()
+        if isinstance(result, Awaitable):
+            await result
+
+
+async def run_until_signal(services: Services, *, ready: Callable[[], object] = lambda: None) -> None:
+    """Start `services`, call `ready`, stop them when SIGTERM or SIGINT comes; a signal during the start stops what has started."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    signals = (signal.SIGTERM, signal.SIGINT)
+    received: list[signal.Signals] = []
+    stopping = asyncio.Event()
+    starting = True
+
+    def on_signal(number: signal.Signals) -> None:
+        received.append(number)
+        stopping.set()
+        if starting and len(received) == 1:
+            task.cancel()
+
+    for number in signals:
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        try:
+            await services.start()
+        except asyncio.CancelledError:
+            if not received:
+                raise
+            task.uncancel()
+            return
+        finally:
+            starting = False
+        ready()
+        await stopping.wait()
+        log.info("stopping signal=%s", received[0].name)
+        await services.stop()
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+def raise_file_limit() -> int:
+    """Allow this process as many open files as the system lets it have without further rights; returns how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError) as error:  # some systems say "no limit" and have one
+            log.warning("file_limit_kept limit=%d reason=%r", soft, error)
+            return soft
+    return hard

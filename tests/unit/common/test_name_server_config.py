@@ -1,0 +1,168 @@
+"""The name server's configuration is the original's: its keys, its texts, its answers to an update."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+
+import pytest
+
+from orbitmq.common import properties
+from orbitmq.common.config import OWN, TlsMode, load
+from orbitmq.common.errors import ConfigurationError, RequestRefused
+from orbitmq.nameserver.config import NameServerConfig
+
+ORIGINAL = Path(__file__).parent / "original"
+BLACK_LIST_REMARK = "Can not update config in black list."
+DYNAMIC = (
+    "deleteTopicWithBrokerRegistration, enableAllTopicList, enableTopicList, needWaitForService, notifyMinBrokerIdChanged, "
+    "orderMessageEnable, returnOrderTopicConfigToBroker, supportActingMaster, waitSecondsForService"
+)
+
+
+def written(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "namesrv.conf"
+    path.write_text(text)
+    return str(path)
+
+
+def from_file(tmp_path: Path, text: str) -> NameServerConfig:
+    return load(NameServerConfig, file=written(tmp_path, text), environment={}).settings
+
+
+def original_pairs(name: str) -> list[tuple[str, str]]:
+    return [(entry.key, entry.value) for entry in properties.parse((ORIGINAL / name).read_text())]
+
+
+def test_render_lists_what_the_original_lists_and_our_own_keys(tmp_path: Path) -> None:
+    path = written(tmp_path, "kvConfigPath=HOME/kvConfig.json\nbindAddress=0.0.0.0\n")
+    environment = {"ROCKETMQ_HOME": "HOME", "ORBITMQ_CONFIG_STORE_PATH": "HOME/conf/namesrv.conf"}
+    lines = load(NameServerConfig, file=path, environment=environment).settings.render().splitlines()
+    own = {key.name for key in NameServerConfig.all_keys() if key.declared.releases == OWN}
+    assert [line for line in lines if line.split("=")[0] not in own] == (
+        (ORIGINAL / "namesrv-config-5.5.0.properties").read_text().splitlines()
+    )
+    assert {line.split("=")[0] for line in lines} >= own
+    names = [line.split("=")[0] for line in lines]
+    assert names == sorted(names)
+
+
+@pytest.mark.parametrize("release", ["4.9.7", "5.5.0"])
+def test_every_key_of_the_original_is_declared_with_its_default(release: str) -> None:
+    known = NameServerConfig.keys_by_name()
+    deviations = {"rocketmqHome": "HOME", "kvConfigPath": "HOME/namesrv/kvConfig.json"}
+    deviations |= {"configStorePath": "HOME/namesrv/namesrv.properties", "bindAddress": "0.0.0.0"}
+    listed = original_pairs(f"mqnamesrv-p-{release}.txt")
+    for name, value in listed:
+        if name in deviations:
+            assert value == deviations[name]
+        else:
+            assert known[name].default_text == value
+    names = {name for name, _ in listed}
+    has_release = {key.name for key in known.values() if release[:3] in key.declared.releases and key.section != "tls"}
+    assert has_release == names
+
+
+def test_code_reads_attributes_and_cannot_set_them() -> None:
+    config = NameServerConfig(listen_port=0)
+    assert (config.listen_port, config.bind_address, config.tls_server_mode) == (0, "127.0.0.1", TlsMode.PERMISSIVE)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.listen_port = 1  # type: ignore[misc]
+    with pytest.raises(ConfigurationError, match="listenPort=-1: allowed is a whole number from 0 to 65535"):
+        NameServerConfig(listen_port=-1)
+
+
+def test_an_update_changes_what_code_reads_and_keeps_it_in_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = "# mine\nlistenPort=19876\nsome.plugin=x=1\ntls.server.keyPassword=geheim\n"
+    path = tmp_path / "namesrv.conf"
+    config = from_file(tmp_path, text)
+    with caplog.at_level(logging.INFO):
+        config.update("enableTopicList = false\nwaitSecondsForService:7\nnoSuchKey=1\n")
+    assert (config.enable_topic_list, config.wait_seconds_for_service) == (False, 7)
+    assert [record.getMessage() for record in caplog.records] == [
+        "config_update_ignored key=noSuchKey reason='no such key'",
+        "config_updated key=enableTopicList old=true new=false",
+        "config_updated key=waitSecondsForService old=45 new=7",
+    ]
+    again = load(NameServerConfig, file=str(path), environment={})
+    assert again.settings == config
+    kept = path.read_text().splitlines()
+    assert [line.split("=")[0] for line in kept] == sorted(line.split("=")[0] for line in kept)
+    assert {"enableTopicList=false", "listenPort=19876", "some.plugin=x=1", "tls.server.keyPassword=geheim"} <= set(kept)
+    assert not any(line.startswith("noSuchKey") for line in kept)
+    assert (tmp_path / "namesrv.conf.bak").read_text() == text
+    assert "some.plugin=x=1" in config.render()
+
+
+def test_secrets_are_not_shown(tmp_path: Path) -> None:
+    config = from_file(tmp_path, "tls.server.keyPassword=geheim\n")
+    assert config.tls_server_key_password == "geheim"
+    assert "tls.server.keyPassword=******\n" in config.render()
+    assert ("tls.server.keyPassword", "******") in config.rows()
+    assert "geheim" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "remark"),
+    [
+        ("configStorePath=/etc/passwd", 16, BLACK_LIST_REMARK),
+        ("kvConfigPath=/tmp/x\nenableTopicList=false", 16, BLACK_LIST_REMARK),
+        ("rocketmqHome=-c $@|sh . echo id", 16, BLACK_LIST_REMARK),
+        ("configBlackList=x", 16, BLACK_LIST_REMARK),
+        ("mine=1", 16, BLACK_LIST_REMARK),
+        (
+            "enableTopicList=false\nlistenPort=1",
+            16,
+            f"{BLACK_LIST_REMARK} listenPort is read at start only: set it in the configuration file and restart. "
+            f"Keys that can be updated: {DYNAMIC}",
+        ),
+        ("a=\\u00zz", 1, "string2Properties error: line 1: \\u must be followed by four hexadecimal digits"),
+        (
+            "waitSecondsForService=5\nenableTopicList=maybe",
+            1,
+            "enableTopicList=maybe cannot be used: allowed is true or false. Nothing was changed.",
+        ),
+        (
+            "enableTopicList=false\nwaitSecondsForService=99999999999",
+            1,
+            "waitSecondsForService=99999999999 cannot be used: allowed is a whole number from 0 to 2147483647. Nothing was changed.",
+        ),
+    ],
+)
+def test_an_update_that_is_refused_changes_nothing(tmp_path: Path, text: str, code: int, remark: str) -> None:
+    before = "configBlackList=mine;other\n"
+    config = from_file(tmp_path, before)
+    rendered = config.render()
+    with pytest.raises(RequestRefused) as caught:
+        config.update(text)
+    assert (caught.value.code, caught.value.remark) == (code, remark)
+    assert config.render() == rendered
+    assert (tmp_path / "namesrv.conf").read_text() == before
+
+
+def test_an_update_that_cannot_be_kept_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    config = NameServerConfig(config_store_path=str(tmp_path / "file" / "namesrv.properties"))
+    with pytest.raises(RequestRefused) as caught:
+        config.update("enableTopicList=false")
+    assert caught.value.code == 1
+    assert caught.value.remark.startswith(f"The configuration cannot be kept in {tmp_path}/file/namesrv.properties (")
+    assert caught.value.remark.endswith("). Nothing was changed.")
+    assert config.enable_topic_list
+
+
+def test_no_dynamic_key_holds_a_path() -> None:
+    dynamic = [key for key in NameServerConfig.all_keys() if key.declared.dynamic]
+    assert {key.kind for key in dynamic} <= {"bool", "int", "long"}
+
+
+def test_an_update_without_content_is_no_update(tmp_path: Path) -> None:
+    NameServerConfig(config_store_path=str(tmp_path / "store")).update("")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_product_environment_is_asked_for_at_the_address_server() -> None:
+    assert NameServerConfig().product_environment_url == "http://jmenv.tbsite.net:8080/rocketmq/nsaddr-center?nofix=1"
+    config = NameServerConfig(product_env_name="prod", address_server="10.0.0.1:80", address_server_group="mq")
+    assert config.product_environment_url == "http://10.0.0.1:80/rocketmq/mq-prod?nofix=1"

@@ -1,0 +1,94 @@
+"""Writes docs/configuration.md from the declared keys: `python tools/configuration_page.py [--check]`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from orbitmq.common.config import Key, Settings, Use
+from orbitmq.nameserver.config import NameServerConfig
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+
+INTRODUCTION = """\
+# Configuration
+
+<!-- Made by tools/configuration_page.py from the declared keys. Change the declarations, then run `python tools/configuration_page.py`. -->
+
+A value comes from the strongest layer that has one, from weak to strong:
+
+1. the default,
+2. the file of `-c FILE`: Java properties with RocketMQ's own key names, so an existing `namesrv.conf` works as it is,
+3. for `tls.*` keys, the file that `tls.config.file` names (not for `tls.enable`, `tls.server.mode` and `tls.config.file` itself),
+4. the environment variable in the table,
+5. the command line.
+
+In the original `tls.*` are JVM properties (`-Dtls.server.mode=…`), which the `tls.config.file` overrides; here the environment stands for
+them and overrides the file, as it does for every key. A `tls.config.file` that is named and missing is an error here; the original goes on
+in test mode. `ROCKETMQ_HOME` sets `rocketmqHome`, weaker than the file, as in the original; it need not be set.
+
+A value that cannot be used stops the start with file, line, key, value and what is allowed (the original keeps the default silently, and
+takes every boolean that is not `true` for false). A key that does not exist is a warning that names the nearest one. A key **without
+effect** is accepted, so that files can be shared, and gives a warning when it is set to something else than its default. A **refused** key
+may be set to its default only.
+
+**Run-time updates** (`orbitmq nameserver config --set`, `mqadmin updateNamesrvConfig`) reach the keys marked *dynamic*; all changes of an
+update are made, or none. A known key that is not dynamic is answered with NO_PERMISSION, as the original answers keys of its black list;
+unknown keys are ignored, as the original does. The whole configuration is then kept, sorted, in the `-c` file (without one: in
+`configStorePath`), and what that file held before in `<file>.bak`. No path and no command is ever taken from an update.
+
+`mqadmin getNamesrvConfig` lists the sections `namesrvConfig`, `nettyServerConfig` and `orbitmq`, and what else the `-c` file sets; values
+of passwords are masked.
+"""
+
+SECTIONS = {
+    "namesrvConfig": "What a name server does",
+    "nettyServerConfig": "Where it listens, and its sockets",
+    "orbitmq": "What the original has no key for, or only a JVM property",
+    "tls": "TLS, for the server and for calls to others",
+    "nettyClientConfig": "Calls to others",
+}
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([INTRODUCTION, "# Name server", "", *_tables(NameServerConfig)])
+
+
+def _tables(kind: type[Settings]) -> list[str]:
+    lines = []
+    for section, title in SECTIONS.items():
+        lines += [f"## {title} (`{section}`)", "", "| key | default | type | use | what, or why not | environment | releases |"]
+        lines += ["|---|---|---|---|---|---|---|"]
+        lines += [_row(key) for key in kind.all_keys() if key.section == section]
+        lines.append("")
+    return lines
+
+
+def _row(key: Key) -> str:
+    declared = key.declared
+    use = declared.use.value + (", dynamic" if declared.dynamic else "")
+    if declared.use is not Use.USED:
+        use = f"**{use}**"
+    default = f"`{key.default_text}`" if key.default_text else "–"
+    bounds = key.allowed if declared.minimum is not None or declared.maximum is not None or key.enum is not None else ""
+    if declared.maximum is None:
+        bounds = bounds.rpartition(" to ")[0] or bounds
+    kind = f"{key.kind}: {bounds.removeprefix('a whole number ')}" if bounds else key.kind
+    return f"| `{key.name}` | {default} | {kind} | {use} | {declared.doc} | `{key.env}` | {declared.releases} |"
+
+
+def main() -> int:
+    """Write the page, or with --check say whether it is up to date."""
+    if "--check" in sys.argv[1:]:
+        if PAGE.read_text(encoding="utf-8") == page():
+            return 0
+        print(f"{PAGE} is stale: run python tools/configuration_page.py", file=sys.stderr)
+        return 1
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
