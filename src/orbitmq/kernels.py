@@ -14,7 +14,11 @@ from pathlib import Path
 from types import ModuleType
 
 KERNELS = (
+    "orbitmq.protocol.command",
+    "orbitmq.protocol.frame",
+    "orbitmq.protocol.header_binary",
     "orbitmq.protocol.header_scan",
+    "orbitmq.protocol.header_write",
     "orbitmq.remoting.turns",
 )
 

@@ -1,6 +1,6 @@
 """RemotingCommand: one request or answer, whatever its header encoding was.
 
-Values only: bytes are made and read by `header_json`, `header_binary` and `frame`.
+Values only: bytes are made and read by `header_json`, `header_binary` and `frame`. A kernel: `command.pxd` gives its members C types.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import Protocol
 
 from orbitmq.protocol.codes import LanguageCode
 from orbitmq.protocol.versions import CURRENT_VERSION
+
+_MEMBERS = ("body", "code", "ext_fields", "flag", "language", "opaque", "remark", "serialize_type", "version")
 
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
@@ -35,7 +37,7 @@ class RemotingCommand:
     original does. `body` is None when there is none: the wire does not tell an empty one from none.
     """
 
-    __slots__ = ("body", "code", "ext_fields", "flag", "language", "opaque", "remark", "serialize_type", "version")
+    __slots__ = _MEMBERS
 
     def __init__(
         self,
@@ -69,15 +71,17 @@ class RemotingCommand:
         self, code: int, remark: str | None = None, *, header: HeaderFields | None = None, body: bytes | None = None
     ) -> RemotingCommand:
         """The answer to this request: its opaque, and its header encoding, so that every peer can read it."""
-        return RemotingCommand(
-            code,
-            ext_fields=None if header is None else header.to_fields(),
-            body=body,
-            remark=remark,
-            opaque=self.opaque,
-            flag=FLAG_RESPONSE,
-            serialize_type=self.serialize_type,
-        )
+        response: RemotingCommand = RemotingCommand.__new__(RemotingCommand)
+        response.code = code
+        response.ext_fields = None if header is None else header.to_fields()
+        response.body = body
+        response.remark = remark
+        response.opaque = self.opaque
+        response.flag = FLAG_RESPONSE
+        response.language = LanguageCode.PYTHON
+        response.version = CURRENT_VERSION
+        response.serialize_type = self.serialize_type
+        return response
 
     @property
     def is_response(self) -> bool:
@@ -90,9 +94,7 @@ class RemotingCommand:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RemotingCommand):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
-
-    __hash__ = None  # type: ignore[assignment]
+        return all(getattr(self, name) == getattr(other, name) for name in _MEMBERS)
 
     def __repr__(self) -> str:
         kind = "answer" if self.is_response else "oneway" if self.is_oneway else "request"

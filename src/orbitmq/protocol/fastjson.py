@@ -72,6 +72,7 @@ _WORD: Final = re.compile(r"(?:true|false|null|undefined|NaN)\b", re.ASCII)
 _WORDS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None, "undefined": None, "NaN": None}
 _PLAIN_TEXT: Final = {quote: re.compile(rf"[^{quote}\\]*") for quote in "\"'"}
 _ESCAPE: Final = re.compile(r"u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|([0-7])|(.)", re.DOTALL)
+_HALF: Final = re.compile("[\ud800-\udfff]")
 _ESCAPED: Final = {"b": "\b", "f": "\f", "F": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "/": "/", "\\": "\\", '"': '"', "'": "'"}
 
 
@@ -197,12 +198,6 @@ class _LenientReader:
         raise self._error("a key is expected")
 
     def _string(self, quote: str) -> str:
-        if quote == '"':
-            try:
-                text, self._at = _STANDARD_DECODER.raw_decode(self._text, self._at)
-                return str(text)
-            except ValueError:
-                pass  # it may hold an escape that only fastjson knows
         start = self._at
         self._at += 1
         pieces: list[str] = []
@@ -212,7 +207,7 @@ class _LenientReader:
             pieces.append(plain.group())
             self._at = plain.end() + 1
             if self._text.startswith(quote, plain.end()):
-                return "".join(pieces)
+                return _joined("".join(pieces))
             escape = _ESCAPE.match(self._text, self._at)
             if escape is None:
                 self._at = start
@@ -225,6 +220,13 @@ class _LenientReader:
             else:
                 raise self._error("a known escape is expected after '\\'")
             self._at = escape.end()
+
+
+def _joined(text: str) -> str:
+    """The text with the halves of a character that came as two escapes put together."""
+    if _HALF.search(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 # --- writing -------------------------------------------------------------------------------------------------------

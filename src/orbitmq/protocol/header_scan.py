@@ -12,12 +12,14 @@ from typing import Any
 import cython
 
 from orbitmq.protocol.codes import LanguageCode
-from orbitmq.protocol.command import RemotingCommand, SerializeType
+from orbitmq.protocol.command import SerializeType
 
 if cython.compiled:
     from cython.cimports.orbitmq.common.mem import address, find, same, text
+    from cython.cimports.orbitmq.protocol.command import RemotingCommand
 else:
     from orbitmq.common.mem import address, find, same, text
+    from orbitmq.protocol.command import RemotingCommand
 
 QUOTE = cython.declare(cython.int, 34)
 COMMA = cython.declare(cython.int, 44)
@@ -33,6 +35,14 @@ OTHER = LanguageCode.OTHER
 
 def scan(buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> RemotingCommand | None:
     """The command whose JSON header stands at buffer[start:end], without its body; None: give it to the general decoder."""
+    try:
+        return _scan(buffer, start, end)
+    except ValueError:  # an escape that only fastjson knows, or what is not UTF-8
+        return None
+
+
+@cython.cfunc
+def _scan(buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> RemotingCommand | None:
     p: cython.p_const_uchar = address(buffer)
     at: cython.Py_ssize_t = start
     key: cython.Py_ssize_t
@@ -70,7 +80,7 @@ def scan(buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_ssi
                 continue
             if at != end:
                 return None
-            command = RemotingCommand.__new__(RemotingCommand)
+            command: RemotingCommand = RemotingCommand.__new__(RemotingCommand)
             command.code = code
             command.ext_fields = fields
             command.body = None
@@ -113,10 +123,15 @@ def scan(buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_ssi
                 else:
                     fields[text(p, key, key_length)] = text(p, value, at - 1 - value)
             elif key_length == 8 and same(p, key, b"language", 8):
+                if escaped:
+                    return None
                 language = LANGUAGES.get(text(p, value, at - 1 - value), OTHER)
             elif key_length == 6 and same(p, key, b"remark", 6):
                 remark = json.loads(text(p, value - 1, at - value + 1))
-            elif key_length != 23 or not same(p, key, b"serializeTypeCurrentRPC", 23):
+            elif key_length == 23 and same(p, key, b"serializeTypeCurrentRPC", 23):
+                if at - value != 5 or not same(p, value, b"JSON", 4):
+                    return None
+            else:
                 return None
         elif byte == OPEN:
             if inside or fields is not None or key_length != 9 or not same(p, key, b"extFields", 9):

@@ -30,10 +30,11 @@ class GetAllSubscriptionGroupResponseHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteSubscriptionGroupRequestHeader(RpcRequestHeader):
-    """207: delete a group."""
+    """207: delete a group; `remove_offset` is the name that 4.9 tools give `clean_offset`, and a 5.5.0 broker does not look at it."""
 
     group_name: str
     clean_offset: bool | None = None
+    remove_offset: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

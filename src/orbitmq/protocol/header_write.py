@@ -1,0 +1,145 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel: writes a whole frame with a JSON header, without building what JSON in general would need.
+
+Its executable specification is `header_json.encode`: both give the same bytes. Where text cannot be UTF-8 (a lone surrogate) it
+raises UnicodeEncodeError, and the general encoder says what becomes of it.
+"""
+
+import cython
+
+from orbitmq.common.errors import ProtocolError
+from orbitmq.protocol.codes import LanguageCode
+
+if cython.compiled:
+    from cython.cimports.orbitmq.common.mem import address, copy, put32, text_bytes, utf8, utf8_size
+    from cython.cimports.orbitmq.protocol.command import RemotingCommand
+else:
+    from orbitmq.common.mem import address, copy, put32, text_bytes, utf8, utf8_size
+    from orbitmq.protocol.command import RemotingCommand
+
+LANGUAGES = cython.declare(list, [language.name.encode() for language in LanguageCode])
+SERIALIZE_TYPES = cython.declare(list, [b"JSON", b"ROCKETMQ"])
+HEX = cython.declare(bytes, b"0123456789abcdef")
+SHORT_ESCAPES = cython.declare(bytes, b"\x00\x00\x00\x00\x00\x00\x00\x00btn\x00fr")  # by byte: the letter behind the backslash
+FIXED_SIZE = cython.declare(cython.Py_ssize_t, 256)  # more than everything but the texts
+ESCAPED_SIZE = cython.declare(cython.Py_ssize_t, 6)  # of one byte, at the most
+
+_scratch = bytearray(64 * 1024)
+
+
+def write_frame(command: RemotingCommand) -> bytes:
+    """The frame of `command`, its length word included, with a JSON header."""
+    global _scratch
+    fields = command.ext_fields
+    body = command.body
+    body_size: cython.Py_ssize_t = 0 if body is None else len(body)
+    bound: cython.Py_ssize_t = FIXED_SIZE + body_size
+    if fields is not None:
+        for name, value in fields.items():
+            bound += ESCAPED_SIZE * (utf8_size(name) + utf8_size(value)) + 6
+    if command.remark is not None:
+        bound += ESCAPED_SIZE * utf8_size(command.remark)
+    if bound > len(_scratch):
+        _scratch = bytearray(2 * bound)
+    buffer: bytearray = _scratch
+    p: cython.p_uchar = address(buffer)
+    at: cython.Py_ssize_t = _put(p, 8, b'{"code":')
+    at = _put_number(p, at, command.code)
+    first: cython.bint = True
+    if fields is not None:
+        at = _put(p, at, b',"extFields":{')
+        for name, value in fields.items():
+            if not first:
+                at = _put(p, at, b",")
+            first = False
+            at = _put_text(p, at, name)
+            at = _put(p, at, b":")
+            at = _put_text(p, at, value)
+        at = _put(p, at, b"}")
+    at = _put_number(p, _put(p, at, b',"flag":'), command.flag)
+    at = _put(p, _put(p, at, b',"language":"'), LANGUAGES[command.language])
+    at = _put_number(p, _put(p, at, b'","opaque":'), command.opaque)
+    if command.remark is not None:
+        at = _put_text(p, _put(p, at, b',"remark":'), command.remark)
+    at = _put(p, _put(p, at, b',"serializeTypeCurrentRPC":"'), SERIALIZE_TYPES[command.serialize_type])
+    at = _put_number(p, _put(p, at, b'","version":'), command.version)
+    at = _put(p, at, b"}")
+    header_size: cython.Py_ssize_t = at - 8
+    if header_size > 0xFFFFFF:
+        raise ProtocolError(f"a header of {header_size} bytes does not fit a frame: at most {0xFFFFFF}")
+    put32(p, 0, 4 + header_size + body_size)
+    put32(p, 4, header_size)
+    if body_size:
+        copy(p, at, address(body), 0, body_size)
+    frame = text_bytes(p, 0, at + body_size)
+    if len(buffer) > 1024 * 1024:  # a large answer does not hold its memory for ever
+        _scratch = bytearray(64 * 1024)
+    return frame
+
+
+@cython.cfunc
+@cython.inline
+def _put(p: cython.p_uchar, at: cython.Py_ssize_t, literal: bytes) -> cython.Py_ssize_t:
+    """Write the bytes of `literal`; the offset after them."""
+    size: cython.Py_ssize_t = len(literal)
+    copy(p, at, literal, 0, size)
+    return at + size
+
+
+@cython.cfunc
+@cython.inline
+def _put_number(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
+    """Write `value` in decimal; the offset after it."""
+    digits: cython.Py_ssize_t = 1
+    rest: cython.longlong
+    if value < 0:
+        p[at] = 45
+        at += 1
+        value = -value
+    rest = value
+    while rest >= 10:
+        rest //= 10
+        digits += 1
+    end: cython.Py_ssize_t = at + digits
+    at = end
+    while digits:
+        at -= 1
+        p[at] = 48 + value % 10
+        value //= 10
+        digits -= 1
+    return end
+
+
+@cython.cfunc
+def _put_text(p: cython.p_uchar, at: cython.Py_ssize_t, value: str) -> cython.Py_ssize_t:
+    """Write `value` as a JSON text; the offset after it."""
+    size: cython.Py_ssize_t = utf8_size(value)
+    source: cython.p_const_uchar = utf8(value)
+    begin: cython.Py_ssize_t = 0
+    i: cython.Py_ssize_t
+    byte: cython.int
+    p[at] = 34
+    at += 1
+    for i in range(size):
+        byte = source[i]
+        if byte >= 32 and byte != 34 and byte != 92:
+            continue
+        copy(p, at, source, begin, i - begin)
+        at += i - begin
+        begin = i + 1
+        p[at] = 92
+        if byte >= 32:
+            p[at + 1] = byte
+            at += 2
+        elif byte < 14 and SHORT_ESCAPES[byte]:
+            p[at + 1] = SHORT_ESCAPES[byte]
+            at += 2
+        else:
+            copy(p, at + 1, b"u00", 0, 3)
+            p[at + 4] = HEX[byte >> 4]
+            p[at + 5] = HEX[byte & 15]
+            at += 6
+    copy(p, at, source, begin, size - begin)
+    at += size - begin
+    p[at] = 34
+    return at + 1
