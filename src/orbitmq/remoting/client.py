@@ -35,7 +35,7 @@ class ClientConfig:
     """Timeouts and limits of a client."""
 
     connect_timeout_ms: int = 3000
-    idle_ms_max: int = 120_000
+    idle_ms_max: int = 120_000  # 0: never
     invoke_max: int = 65_535
     unsent_bytes_max: int = 4 * 1024 * 1024
     close_on_timeout: bool = True
@@ -212,6 +212,8 @@ class RemotingClient:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             self._endpoint.sweep()
+            if self.config.idle_ms_max == 0:
+                continue
             before_ms = self._clock.monotonic_ms() - self.config.idle_ms_max
             for task in list(self._channels.values()):
                 with contextlib.suppress(asyncio.InvalidStateError, asyncio.CancelledError, RemoteError):

@@ -58,6 +58,12 @@ def split_address(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
+def address_server_url(domain: str, group: str, unit: str | None = None) -> str:
+    """Where the address server `domain` (host or host:port) tells the name servers of a group, or of a unit in it."""
+    host = domain if ":" in domain else f"{domain}:8080"
+    return f"http://{host}/rocketmq/{group}" + (f"-{unit}?nofix=1" if unit else "")
+
+
 async def look_up(url: str, timeout_ms: int = 3000) -> list[str]:
     """The name servers that the address server at `url` tells."""
 

@@ -15,13 +15,14 @@ import time
 from dataclasses import dataclass, field
 
 from orbitmq.common.clock import Clock
+from orbitmq.common.config.tls import TlsMode
 from orbitmq.common.errors import ConfigurationError, ProtocolError
 from orbitmq.protocol import proxy_preamble
 from orbitmq.protocol.frame import FrameLimits
 from orbitmq.remoting.channel import ByteLink, Channel, address_text
 from orbitmq.remoting.dispatch import Dispatcher
 from orbitmq.remoting.endpoint import ConnectionListener, Endpoint
-from orbitmq.remoting.tls import ServerContext, ServerTls, TlsMode
+from orbitmq.remoting.tls import ServerContext, ServerTls
 from orbitmq.remoting.transport_link import TransportLink
 from orbitmq.remoting.turns import Link, Turns
 
@@ -41,7 +42,7 @@ class ServerConfig:
     bind_address: str = "127.0.0.1"
     port: int = 0
     backlog: int = 1024
-    idle_ms_max: int = 120_000
+    idle_ms_max: int = 120_000  # 0: never
     connections_max: int = 65_000
     unsent_bytes_max: int = 4 * 1024 * 1024  # of one connection; reading stops above it
     unfinished_bytes_max: int = 256 * 1024 * 1024  # frames begun and not complete, of all connections together
@@ -249,6 +250,8 @@ class RemotingServer:
 
     def _close_idle(self) -> None:
         assert self._turns is not None
+        if self.config.idle_ms_max == 0:
+            return
         before_ms = time.monotonic_ns() // 1_000_000 - self.config.idle_ms_max
         idle: list[ByteLink] = [*self._turns.idle_since(before_ms), *(link for link in self._tls_links if link.last_active_ms < before_ms)]
         for link in idle:

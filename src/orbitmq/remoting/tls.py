@@ -11,28 +11,12 @@ import logging
 import ssl
 import tempfile
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
+from orbitmq.common.config.tls import ClientAuth, TlsMode
 from orbitmq.common.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
-
-
-class TlsMode(Enum):
-    """What a server does with a peer whose first byte is a TLS hello, and with one whose is not."""
-
-    DISABLED = "disabled"  # close / plaintext
-    PERMISSIVE = "permissive"  # TLS / plaintext
-    ENFORCING = "enforcing"  # TLS / close
-
-
-class ClientAuth(Enum):
-    """Whether a server asks its clients for a certificate."""
-
-    NONE = "none"
-    OPTIONAL = "optional"
-    REQUIRE = "require"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

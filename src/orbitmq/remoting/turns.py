@@ -167,8 +167,8 @@ class Turns:
     def add(self, peer: socket.socket) -> Link:
         """Serve a connected, non-blocking socket from now on."""
         link = Link(self, peer)
-        self.links[link.fd] = link
         self._epoll.register(link.fd, select.EPOLLIN)
+        self.links[link.fd] = link
         return link
 
     def detach(self, link: Link) -> socket.socket:
@@ -202,23 +202,29 @@ class Turns:
                     if acceptor is not None:
                         acceptor()
         finally:
-            self._in_turn = False
             self._flush_all()
 
     def flush(self) -> None:
         """Send what was written outside a turn."""
         self.now_ms = time.monotonic_ns() // 1_000_000
         self._flush_planned = False
+        self._in_turn = True
         self._flush_all()
 
     @cython.cfunc
     def _flush_all(self) -> object:
         """End the turn: the serving room first, then every written byte on its way."""
-        self._end_turn()
-        written = self._written
-        self._written = []
-        for link in written:
-            self._flush_link(link)
+        try:
+            self._end_turn()
+        finally:
+            self._in_turn = False
+            written = self._written
+            self._written = []
+            for link in written:
+                try:
+                    self._flush_link(link)
+                except Exception as problem:
+                    self._close(link, problem)
         return None
 
     @cython.cfunc
@@ -234,7 +240,7 @@ class Turns:
                     link._fresh = False
                 if link._reading:
                     self._read(link)
-                else:  # nothing is read, so this is an error or the peer's end
+                elif events & ~(IN | OUT):  # an error or the peer's end; readable was it only before it stopped being read
                     self._close(link, None)
         except Exception as problem:
             self._close(link, problem)
@@ -259,7 +265,7 @@ class Turns:
         if consumed < count and link.fd >= 0:
             link._pending += memoryview(self._buffer)[consumed:count]
             self._pending_total += count - consumed
-            self._check_pending()
+            self._check_pending(link)
         return None
 
     @cython.cfunc
@@ -269,16 +275,23 @@ class Turns:
         if link.fd >= 0 and consumed:
             del link._pending[:consumed]
             self._pending_total -= consumed
-        self._check_pending()
+        self._check_pending(link)
         return None
 
     @cython.cfunc
-    def _check_pending(self) -> object:
+    def _check_pending(self, link: Link) -> object:
+        """When all links together hold too much, close the one that holds most: no peer's hoard costs another its connection."""
+        other: Link
+        largest: Link = link
         if self._pending_total > self.pending_max:
-            raise MemoryError(
+            for other in self.links.values():
+                if len(other._pending) > len(largest._pending):
+                    largest = other
+            problem = (
                 f"{self._pending_total} bytes of unfinished frames are waiting, more than the {self.pending_max} that all "
-                f"connections together may hold"
+                f"connections together may hold, and {len(largest._pending)} of them, the most, are of this one"
             )
+            self._close(largest, MemoryError(problem))
         return None
 
     @cython.cfunc
@@ -340,6 +353,7 @@ class Turns:
         del self.links[link.fd]
         self._pending_total -= len(link._pending)
         link.fd = -1
+        link._reading = False  # the frames behind the one whose handler closed it are not handed on
         link._pending = bytearray()
         link._chunks = []
         link._chunks_size = 0
@@ -352,5 +366,8 @@ class Turns:
             return None
         self._forget(link)
         link.peer.close()
-        self._closed(link, error)
+        try:
+            self._closed(link, error)
+        except Exception:  # it must not keep the other links of this turn from being served
+            log.exception("the end of a connection could not be told")
         return None

@@ -1,0 +1,56 @@
+"""From configuration keys to what the remoting server and client are built with."""
+
+from __future__ import annotations
+
+from orbitmq.common.config.remoting import RemotingSettings
+from orbitmq.protocol.frame import FrameLimits
+from orbitmq.remoting.client import ClientConfig
+from orbitmq.remoting.server import ServerConfig
+from orbitmq.remoting.tls import ClientTls, ServerTls
+
+
+def server_config(settings: RemotingSettings) -> ServerConfig:
+    """How the server listens, and its limits."""
+    return ServerConfig(
+        bind_address=settings.bind_address,
+        port=settings.listen_port,
+        backlog=settings.server_socket_backlog,
+        idle_ms_max=settings.server_channel_max_idle_time_seconds * 1000,
+        connections_max=settings.max_connections,
+        unsent_bytes_max=settings.unsent_bytes_max,
+        unfinished_bytes_max=settings.max_pending_bytes,
+        frames=FrameLimits(frame_length_max=settings.frame_max_length, header_length_max=settings.header_max_length),
+        tls=ServerTls(
+            mode=settings.tls_server_mode,
+            test_mode=settings.tls_test_mode_enable,
+            key_path=settings.tls_server_key_path,
+            key_password=settings.tls_server_key_password,
+            cert_path=settings.tls_server_cert_path,
+            client_auth=settings.tls_server_need_client_auth,
+            verify_client=settings.tls_server_auth_client,
+            trust_cert_path=settings.tls_server_trust_cert_path,
+        ),
+        send_buffer_bytes=settings.server_socket_snd_buf_size,
+        receive_buffer_bytes=settings.server_socket_rcv_buf_size,
+    )
+
+
+def client_config(settings: RemotingSettings) -> ClientConfig:
+    """How the process calls others."""
+    return ClientConfig(
+        connect_timeout_ms=settings.connect_timeout_millis,
+        idle_ms_max=settings.client_channel_max_idle_time_seconds * 1000,
+        invoke_max=settings.client_async_semaphore_value,
+        close_on_timeout=settings.client_close_socket_if_timeout,
+        reconnect_on_go_away=settings.enable_reconnect_for_go_away,
+        frames=FrameLimits(frame_length_max=settings.frame_max_length, header_length_max=settings.header_max_length),
+        tls=ClientTls(
+            enabled=settings.tls_enable,
+            test_mode=settings.tls_test_mode_enable,
+            key_path=settings.tls_client_key_path,
+            key_password=settings.tls_client_key_password,
+            cert_path=settings.tls_client_cert_path,
+            verify_server=settings.tls_client_auth_server,
+            trust_cert_path=settings.tls_client_trust_cert_path,
+        ),
+    )
