@@ -1,6 +1,7 @@
 """Compiles the kernels when Cython, a C compiler and Python's headers are there; otherwise they stay interpreted."""
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -41,4 +42,4 @@ def extensions() -> list[Extension]:
     )
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalKernels})
+setup(ext_modules=extensions() if os.environ.get("ORBITMQ_BUILD_KERNELS", "1") != "0" else [], cmdclass={"build_ext": OptionalKernels})

@@ -9,7 +9,6 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -43,8 +42,8 @@ def install_switch() -> None:
         sys.meta_path.insert(0, _SourceFinder())
 
 
-class _SourceFinder(MetaPathFinder):
-    """Finds the `.py` of a kernel even when a compiled one lies beside it."""
+class _SourceFinder:
+    """A meta path finder that finds the `.py` of a kernel even when a compiled one lies beside it."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

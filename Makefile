@@ -1,0 +1,69 @@
+# Thin targets over standard tools. Everything sets itself up: `make run` and `make test` are all a newcomer needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+READY := $(VENV)/ready
+KERNELS := $(VENV)/kernels
+KERNEL_SOURCES := $(shell find src -name '*.pxd') $(shell grep -rl '^import cython' src --include='*.py') src/orbitmq/protocol/command.py
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-pure interop crash soak fuzz check format bench setup lock docs clean
+
+help:  ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "make %-10s %s\n", $$1, $$2}'
+
+run: $(KERNELS)  ## start what there is and show how to use it (Ctrl-C ends it)
+	@$(BIN)/python tools/demo.py
+
+test: $(KERNELS)  ## the fast tests, golden bytes included
+	$(PYTEST) -n auto -m "not interop and not crash and not soak" tests
+
+test-pure: $(KERNELS)  ## the same with the kernels interpreted
+	ORBITMQ_PURE=1 $(PYTEST) -n auto -m "not interop and not crash and not soak" tests
+
+interop: $(KERNELS)  ## against the real Apache RocketMQ (Java and Maven, fetched at first use)
+	$(PYTEST) -m interop tests
+
+crash: $(KERNELS)  ## processes killed and files cut on purpose
+	$(PYTEST) -m crash tests
+
+soak: $(KERNELS)  ## an hour of mixed load; ORBITMQ_SOAK_SECONDS shortens it
+	$(PYTEST) -m soak tests
+
+fuzz: $(KERNELS)  ## mutated frames against the decoders, for a minute
+	$(BIN)/python tests/fuzz/frame_target.py --seconds 60
+
+check: $(KERNELS)  ## ruff, mypy strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(READY)  ## rewrite sources as `make check` wants them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(KERNELS)  ## speed beside Apache's servers, one JSON line per program
+	$(BIN)/python bench/remoting.py
+	$(BIN)/python bench/nameserver.py
+
+docs: $(KERNELS)  ## rewrite the generated pages
+	$(BIN)/python tools/configuration_page.py
+
+setup: $(KERNELS)  ## the environment in .venv, and the kernels
+
+$(READY): requirements.lock pyproject.toml tools/set_up.py
+	@$(PYTHON) tools/set_up.py $(VENV)
+	@touch $@
+
+$(KERNELS): $(READY) setup.py src/orbitmq/kernels.py $(KERNEL_SOURCES)
+	@$(BIN)/python tools/build_kernels.py
+	@touch $@
+
+lock:  ## pin the newest versions of what pyproject.toml asks for
+	$(PYTHON) tools/lock.py
+
+clean:  ## forget the environment and everything built
+	rm -rf $(VENV) build
+	find src -name '*.so' -delete
