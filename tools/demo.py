@@ -57,9 +57,8 @@ async def show(address: str) -> None:
         route = await admin.topic_route(client, "orders")
     for queues in route.queue_datas:
         broker = next(broker for broker in route.broker_datas if broker.broker_name == queues.broker_name)
-        print(
-            f"  a broker registered; the route to `orders`: {queues.write_queue_nums} queues on {broker.broker_name} at {broker.broker_addrs[0]}"
-        )
+        where = f"{queues.write_queue_nums} queues on {broker.broker_name} at {broker.broker_addrs[0]}"
+        print(f"  a broker registered; the route to `orders`: {where}")
     print("  the broker's connection closed, and its route went with it")
 
 
