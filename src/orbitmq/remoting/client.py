@@ -6,11 +6,11 @@ Every call carries its whole time in `timeout_ms`: connecting, sending and waiti
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import RemoteError, RemoteTimeout, RemoteUnavailable
@@ -63,10 +63,11 @@ class RemotingClient:
         self._clock = clock
         self._hooks = tuple(hooks)
         self._endpoint = Endpoint(
-            self.dispatcher, clock, limits=config.frames, invoke_max=config.invoke_max, listeners=(*listeners, _Forget(self))
+            self.dispatcher, clock, limits=config.frames, invoke_max=config.invoke_max, listeners=(*listeners, _Connections(self))
         )
         self._tls: ssl.SSLContext | None = client_context(config.tls) if config.tls.enabled else None
-        self._channels: dict[str, asyncio.Task[Channel]] = {}
+        self._channels: dict[str, asyncio.Task[Channel]] = {}  # where the next call to an address goes
+        self.connections: set[Channel] = set()  # every open connection, those that calls only still wait on included
         self._sweeper: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -83,11 +84,12 @@ class RemotingClient:
         if self._sweeper is not None:
             self._sweeper.cancel()
         for task in tasks:
-            if task.done() and not task.cancelled() and task.exception() is None:
-                task.result().close("the client closes")
             task.cancel()
         await asyncio.gather(*tasks, *([self._sweeper] if self._sweeper else []), return_exceptions=True)
-        await asyncio.sleep(0)  # transports tell of their end in the next pass of the loop
+        while self.connections:  # transports tell of their end in one of the next passes of the loop
+            for channel in list(self.connections):
+                channel.close("the client closes")
+            await asyncio.sleep(0)
 
     # -- calls
 
@@ -98,7 +100,6 @@ class RemotingClient:
             hook.before(address, request)
         response = await self._invoke_once(address, request, deadline_ms, timeout_ms)
         if response.code == ResponseCode.GO_AWAY and self.config.reconnect_on_go_away:
-            self._drop(address, "it asked to go away")
             response = await self._invoke_once(address, request, deadline_ms, timeout_ms)
             if response.code == ResponseCode.GO_AWAY:
                 raise RemoteUnavailable(f"{address} shuts down and asks its clients to go away; try another server, or later")
@@ -112,12 +113,16 @@ class RemotingClient:
         if left_ms <= 0:
             raise RemoteTimeout(f"{timeout_ms} ms were over before request {request.code} could be sent to {address}")
         try:
-            return await self._endpoint.invoke(channel, request, left_ms)
+            response = await self._endpoint.invoke(channel, request, left_ms)
         except RemoteTimeout:
             # A short rest of the time says nothing of the connection; a whole one spent in vain does.
             if self.config.close_on_timeout and (left_ms > 100 or left_ms > timeout_ms // 4):
-                self._drop(address, f"no answer within {left_ms} ms")
+                self.forget(channel)
+                channel.close(f"no answer within {left_ms} ms")
             raise
+        if response.code == ResponseCode.GO_AWAY and self.config.reconnect_on_go_away:
+            self.forget(channel)  # not closed: other calls may still wait for their answers on it
+        return response
 
     async def invoke_oneway(self, address: str, request: RemotingCommand, timeout_ms: int = 3000) -> None:
         """Send `request`, which nobody answers, to `address`."""
@@ -139,7 +144,10 @@ class RemotingClient:
                     hook.after(address, request, result)
             callback(result)
 
-        self._endpoint.invoke_callback(channel, request, deadline_ms - self._clock.monotonic_ms(), settle)
+        left_ms = deadline_ms - self._clock.monotonic_ms()
+        if left_ms <= 0:
+            raise RemoteTimeout(f"{timeout_ms} ms were over before request {request.code} could be sent to {address}")
+        self._endpoint.invoke_callback(channel, request, left_ms, settle)
 
     async def invoke_name_server(self, request: RemotingCommand, timeout_ms: int = 3000) -> RemotingCommand:
         """Ask the name server in use; when it cannot be reached, the next one, until one answers."""
@@ -169,9 +177,16 @@ class RemotingClient:
                 self._sweeper = asyncio.create_task(self._sweep_forever())
         try:
             async with asyncio.timeout(max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000):
-                return await asyncio.shield(task)
+                channel = await asyncio.shield(task)
+                await cast("TransportLink", channel.link).room()
+                return channel
         except TimeoutError:
-            raise RemoteTimeout(f"the connection to {address} was not there in time") from None
+            raise RemoteTimeout(f"the connection to {address} was not there, or took nothing more, in time") from None
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if task.cancelled() and caller is not None and not caller.cancelling():
+                raise RemoteUnavailable("this client is closed") from None
+            raise
 
     async def _connect(self, address: str) -> Channel:
         host, port = split_address(address)
@@ -192,17 +207,13 @@ class RemotingClient:
             raise RemoteUnavailable(
                 f"TLS with {address} failed: {problem}; does it speak TLS, and do both sides trust each other?"
             ) from problem
-        except OSError as problem:
-            raise RemoteUnavailable(f"cannot connect to {address}: {problem.strerror or problem}; is a server running there?") from problem
+        except (OSError, UnicodeError) as problem:  # UnicodeError: no host can have that name
+            why = getattr(problem, "strerror", None) or problem
+            raise RemoteUnavailable(f"cannot connect to {address}: {why}; is a server running there?") from problem
         return link.channel
 
-    def _drop(self, address: str, reason: str) -> None:
-        task = self._channels.pop(address, None)
-        if task is not None and task.done() and not task.cancelled() and task.exception() is None:
-            task.result().close(reason)
-
     def forget(self, channel: Channel) -> None:
-        """A connection ended: the next call makes a new one."""
+        """Use this connection for no further call: the next one makes a new one."""
         for address, task in list(self._channels.items()):
             if task.done() and not task.cancelled() and task.exception() is None and task.result() is channel:
                 del self._channels[address]
@@ -215,22 +226,21 @@ class RemotingClient:
             if self.config.idle_ms_max == 0:
                 continue
             before_ms = self._clock.monotonic_ms() - self.config.idle_ms_max
-            for task in list(self._channels.values()):
-                with contextlib.suppress(asyncio.InvalidStateError, asyncio.CancelledError, RemoteError):
-                    channel = task.result()
-                    if channel.link.last_active_ms < before_ms:
-                        self._endpoint.idle(channel, self.config.idle_ms_max)
+            for channel in [channel for channel in self.connections if channel.link.last_active_ms < before_ms]:
+                self._endpoint.idle(channel, self.config.idle_ms_max)
 
 
-class _Forget:
-    """Tells a client which of its connections ended."""
+class _Connections:
+    """Tells a client which connections it has."""
 
     def __init__(self, client: RemotingClient) -> None:
         self._client = client
 
-    def on_connect(self, channel: Channel) -> None: ...
+    def on_connect(self, channel: Channel) -> None:
+        self._client.connections.add(channel)
 
     def on_close(self, channel: Channel) -> None:
+        self._client.connections.discard(channel)
         self._client.forget(channel)
 
     def on_exception(self, channel: Channel, problem: BaseException) -> None: ...

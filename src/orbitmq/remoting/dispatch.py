@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import RequestRefused
 from orbitmq.protocol.codes import ResponseCode
-from orbitmq.protocol.command import FLAG_RESPONSE, RemotingCommand
+from orbitmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from orbitmq.protocol.versions import V5_3_1
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.hooks import RpcHook
@@ -27,7 +27,9 @@ log = logging.getLogger(__name__)
 
 # None: no answer now; the handler sends it later on the same channel, or never.
 Answer = RemotingCommand | None
-Handler = Callable[[Channel, RemotingCommand], Answer] | Callable[[Channel, RemotingCommand], Awaitable[Answer]]
+PlainHandler = Callable[[Channel, RemotingCommand], Answer]
+WaitingHandler = Callable[[Channel, RemotingCommand], Awaitable[Answer]]
+Handler = PlainHandler | WaitingHandler
 Refusal = Callable[[], str | None]
 
 _BUSY = "system busy, start flow control for a while"
@@ -53,7 +55,7 @@ class _Job(NamedTuple):
     arrived_ms: int
     channel: Channel
     request: RemotingCommand
-    handler: Callable[[Channel, RemotingCommand], Awaitable[Answer]]
+    handler: WaitingHandler
 
 
 class Dispatcher:
@@ -64,9 +66,10 @@ class Dispatcher:
         self._hooks = tuple(hooks)
         self._requests_in_flight_max = requests_in_flight_max
         self._entries: dict[int, _Entry] = {}
+        self._unhindered: dict[int, PlainHandler] = {}  # neither hook, refusal nor lane before them: most requests, so they go first
         self._default: _Entry | None = None
         self._lanes: list[Lane] = []
-        self.draining = False
+        self._draining = False
 
     def add_lane(self, limits: LaneLimits) -> Lane:
         """A lane that several codes may share."""
@@ -78,6 +81,8 @@ class Dispatcher:
         """Serve `code` by `handler`; `refusal` is asked first and refuses by returning a reason."""
         assert code not in self._entries, f"request code {code} has two handlers"
         self._entries[code] = self._entry(handler, lane, refusal)
+        if lane is None and refusal is None and not self._hooks and not self._draining:
+            self._unhindered[code] = cast("PlainHandler", handler)
 
     def register_default(self, handler: Handler, *, lane: Lane | None = None, refusal: Refusal | None = None) -> None:
         """Serve every code that has no handler of its own."""
@@ -87,6 +92,11 @@ class Dispatcher:
         assert inspect.iscoroutinefunction(handler) == (lane is not None), f"{handler} is a coroutine function if and only if it has a lane"
         return _Entry(handler, lane, refusal)
 
+    def drain(self) -> None:
+        """From now on tell peers that understand it to go away."""
+        self._draining = True
+        self._unhindered.clear()
+
     @property
     def in_flight(self) -> int:
         """How many requests run or wait in lanes."""
@@ -94,23 +104,34 @@ class Dispatcher:
 
     def dispatch(self, channel: Channel, request: RemotingCommand) -> None:
         """Handle `request` and answer it on `channel`, now or when its lane is done with it."""
+        handler = self._unhindered.get(request.code)
+        if handler is None:
+            self._dispatch_hindered(channel, request)
+            return
+        try:
+            response = handler(channel, request)
+        except Exception as problem:
+            response = failure(request, problem)
+        if response is not None:
+            self._answer(channel, request, response)
+
+    def _dispatch_hindered(self, channel: Channel, request: RemotingCommand) -> None:
         entry = self._entries.get(request.code) or self._default
         if entry is None:
             unsupported = f" request type {request.code} not supported"
             self._answer(channel, request, request.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported))
             return
-        if self.draining and request.version > V5_3_1:
+        if self._draining and request.version > V5_3_1:
             self._answer(channel, request, request.answer(ResponseCode.GO_AWAY, "please go away"))
             return
         reason = entry.refusal() if entry.refusal is not None else None
         if reason is not None:
             self._answer(channel, request, _busy(request, "REJECTREQUEST", reason))
         elif entry.lane is None:
-            self._run_now(channel, request, cast("Callable[[Channel, RemotingCommand], Answer]", entry.handler))
+            self._run_now(channel, request, cast("PlainHandler", entry.handler))
         else:
-            self._enqueue(
-                entry.lane, _Job(self._clock.monotonic_ms(), channel, request, cast("Callable[..., Awaitable[Answer]]", entry.handler))
-            )
+            job = _Job(self._clock.monotonic_ms(), channel, request, cast("WaitingHandler", entry.handler))
+            self._enqueue(entry.lane, job)
 
     def _enqueue(self, lane: Lane, job: _Job) -> None:
         in_flight = self.in_flight
@@ -121,7 +142,7 @@ class Dispatcher:
         if reason:
             self._answer(job.channel, job.request, _busy(job.request, "OVERLOAD", reason))
 
-    def _run_now(self, channel: Channel, request: RemotingCommand, handler: Callable[[Channel, RemotingCommand], Answer]) -> None:
+    def _run_now(self, channel: Channel, request: RemotingCommand, handler: PlainHandler) -> None:
         try:
             for hook in self._hooks:
                 hook.before(channel.remote_address, request)
@@ -154,7 +175,7 @@ class Dispatcher:
             self._answer(channel, request, response)
 
     def _answer(self, channel: Channel, request: RemotingCommand, response: RemotingCommand) -> None:
-        if request.is_oneway:
+        if request.flag & FLAG_ONEWAY:
             return
         response.opaque = request.opaque
         response.flag |= FLAG_RESPONSE

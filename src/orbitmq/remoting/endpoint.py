@@ -94,7 +94,7 @@ class Endpoint:
         if callback is None:
             log.debug("answer nobody waits for peer=%s opaque=%d code=%d", channel.remote_address, command.opaque, command.code)
         else:
-            callback(command)
+            _settle(callback, command)
 
     # -- connections
 
@@ -119,7 +119,7 @@ class Endpoint:
         self._tell(lambda listener: listener.on_close(channel))
         why = channel.close_reason or error or "the peer closed the connection"
         for callback in self._in_flight.drop(channel):
-            callback(RemoteUnavailable(f"the connection to {channel.remote_address} ended before the answer came: {why}"))
+            _settle(callback, RemoteUnavailable(f"the connection to {channel.remote_address} ended before the answer came: {why}"))
 
     def idle(self, channel: Channel, idle_ms: int) -> None:
         """Nothing moved on a connection for too long: close it."""
@@ -185,4 +185,12 @@ class Endpoint:
     def sweep(self) -> None:
         """Fail the requests whose answer is overdue; called every second."""
         for callback in self._in_flight.expire(self._clock.monotonic_ms()):
-            callback(RemoteTimeout("no answer in time"))
+            _settle(callback, RemoteTimeout("no answer in time"))
+
+
+def _settle(callback: Callback, result: RemotingCommand | Exception) -> None:
+    """Tell a waiter its result; one that fails costs neither the connection nor the other waiters anything."""
+    try:
+        callback(result)
+    except Exception:
+        log.exception("callback failed")

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import logging
 import socket
-import ssl
 import time
 from dataclasses import dataclass, field
 
@@ -67,6 +66,7 @@ class RemotingServer:
         self._tls_links: set[ByteLink] = set()
         self._handshakes: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
+        self._resume: asyncio.TimerHandle | None = None
         self._refused = 0
         self.address: tuple[str, int] = (config.bind_address, config.port)
 
@@ -91,25 +91,30 @@ class RemotingServer:
 
     async def stop(self) -> None:
         """Stop listening, send what is written, close every connection."""
-        if self._turns is None or self._listener is None:
+        turns, listener, self._listener = self._turns, self._listener, None
+        if turns is None or listener is None or self._sweeper is None:
             return
-        turns, self._turns = self._turns, None
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._sweeper
-        turns.unlisten(self._listener.fileno())
-        self._listener.close()
+        turns.unlisten(listener.fileno())
+        listener.close()
+        if self._resume is not None:
+            self._resume.cancel()
+        self._sweeper.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._sweeper
         turns.flush()
-        for task in list(self._handshakes):
+        handshakes = list(self._handshakes)
+        for task in handshakes:
             task.cancel()
-        for link in list(self._tls_links):
+        for link in [*self._tls_links, *turns.links.values()]:
             link.channel.close("the server stops")
-        for plain in list(turns.links.values()):
-            plain.channel.close("the server stops")
         asyncio.get_running_loop().remove_reader(turns.fileno())
         turns.shut()
-        await asyncio.sleep(0)  # transports tell of their end in the next pass of the loop
+        await asyncio.gather(*handshakes, return_exceptions=True)
+        while self._tls_links:  # transports tell of their end in one of the next passes of the loop
+            for tls_link in list(self._tls_links):
+                tls_link.channel.close("the server stops")
+            await asyncio.sleep(0)
+        self._turns = None
         log.info("stopped listening address=%s", address_text(self.address))
 
     @property
@@ -137,9 +142,14 @@ class RemotingServer:
                 peer.close()
                 self._refused += 1
                 continue
-            peer.setblocking(False)
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            link = self._turns.add(peer)
+            try:
+                peer.setblocking(False)
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                link = self._turns.add(peer)
+            except OSError as problem:
+                peer.close()
+                self._pause_accepting(problem)
+                return
             link.channel = Channel(self.endpoint, link, remote_address=address_text(address), local_address=address_text(self.address))
             self.endpoint.opened(link.channel)
 
@@ -151,11 +161,7 @@ class RemotingServer:
         descriptor = self._listener.fileno()
         self._turns.unlisten(descriptor)
 
-        def resume() -> None:
-            if self._turns is not None:
-                self._turns.listen(descriptor, self._accept)
-
-        asyncio.get_running_loop().call_later(ACCEPT_PAUSE_SECONDS, resume)
+        self._resume = asyncio.get_running_loop().call_later(ACCEPT_PAUSE_SECONDS, self._turns.listen, descriptor, self._accept)
 
     def _first_bytes(self, link: Link) -> bool:
         """Whether a peer whose first bytes are there speaks plaintext; a TLS peer is handed over, others are closed."""
@@ -205,27 +211,22 @@ class RemotingServer:
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
-    async def _handshake(self, plain: Channel, peer: socket.socket) -> None:
-        """Carry a connection over to TLS; the channel it had until now says who it is."""
-
-        def prepared(channel: Channel) -> None:
-            channel.remote_address, channel.proxy = plain.remote_address, plain.proxy
-            self._tls_links.add(channel.link)
-
+    async def _handshake(self, channel: Channel, peer: socket.socket) -> None:
+        """Carry a connection over to TLS; it stays the same channel, whose end is told once."""
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: _TlsLink(self.endpoint, self._clock, self.config.unsent_bytes_max, prepared, self._tls_links),
+                lambda: _TlsLink(self.endpoint, self._clock, self.config.unsent_bytes_max, channel, self._tls_links),
                 peer,
                 ssl=self._tls.get(),
                 ssl_handshake_timeout=self.config.handshake_seconds_max,
                 ssl_shutdown_timeout=1.0,
             )
-        except (OSError, ssl.SSLError, ConfigurationError) as problem:
-            log.warning("TLS handshake failed peer=%s why=%s", plain.remote_address, problem)
+        except (Exception, asyncio.CancelledError) as problem:
             peer.close()
-        except asyncio.CancelledError:
-            peer.close()
-            raise
+            if isinstance(problem, Exception):
+                log.warning("TLS handshake failed peer=%s why=%s", channel.remote_address, problem)
+            if not channel.is_tls:  # otherwise its transport tells of the end
+                self.endpoint.closed(channel, problem if isinstance(problem, Exception) else None)
 
     # -- ends
 
@@ -252,8 +253,9 @@ class RemotingServer:
         assert self._turns is not None
         if self.config.idle_ms_max == 0:
             return
-        before_ms = time.monotonic_ns() // 1_000_000 - self.config.idle_ms_max
-        idle: list[ByteLink] = [*self._turns.idle_since(before_ms), *(link for link in self._tls_links if link.last_active_ms < before_ms)]
+        before_ms = self._clock.monotonic_ms() - self.config.idle_ms_max
+        idle: list[ByteLink] = [link for link in self._tls_links if link.last_active_ms < before_ms]
+        idle += self._turns.idle_since(time.monotonic_ns() // 1_000_000 - self.config.idle_ms_max)  # a kernel reads the time itself
         for link in idle:
             self.endpoint.idle(link.channel, self.config.idle_ms_max)
 
@@ -261,9 +263,13 @@ class RemotingServer:
 class _TlsLink(TransportLink):
     """A TLS peer of a server, which the server keeps a list of."""
 
-    def __init__(self, endpoint: Endpoint, clock: Clock, unsent_max: int, prepared: object, links: set[ByteLink]) -> None:
-        super().__init__(endpoint, clock, unsent_max=unsent_max, is_tls=True, prepared=prepared)  # type: ignore[arg-type]
+    def __init__(self, endpoint: Endpoint, clock: Clock, unsent_max: int, channel: Channel, links: set[ByteLink]) -> None:
+        super().__init__(endpoint, clock, unsent_max=unsent_max, is_tls=True, of_server=channel)
         self._links = links
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._links.add(self)
+        super().connection_made(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._links.discard(self)

@@ -1,12 +1,12 @@
 """A channel's bytes on an asyncio transport: TLS peers of a server, and all peers of a client.
 
-What is written within one pass of the loop leaves in one write. Above `unsent_max` unsent bytes the peer is not read.
+What is written within one pass of the loop leaves in one write. Above `unsent_max` unsent bytes a server does not read the peer.
+A client reads always, or two sides that send much would wait for each other for ever; its callers wait for `room` instead.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import cast
 
 from orbitmq.common.clock import Clock
@@ -15,22 +15,23 @@ from orbitmq.remoting.endpoint import Endpoint
 
 
 class TransportLink(asyncio.Protocol):
-    """One connection; its channel exists from `connection_made` on."""
+    """One connection. A server hands in the channel that the peer has already; a client's exists from `connection_made` on."""
 
     channel: Channel
 
-    def __init__(
-        self, endpoint: Endpoint, clock: Clock, *, unsent_max: int, is_tls: bool, prepared: Callable[[Channel], None] | None = None
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, clock: Clock, *, unsent_max: int, is_tls: bool, of_server: Channel | None = None) -> None:
         self._endpoint = endpoint
         self._clock = clock
         self._unsent_max = unsent_max
         self._is_tls = is_tls
-        self._prepared = prepared
+        self._of_server = of_server
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._pending = bytearray()
         self._chunks: list[bytes] = []
+        self._chunks_size = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
         self._failure: Exception | None = None
         self.reading = True
         self.last_active_ms = clock.monotonic_ms()
@@ -38,6 +39,12 @@ class TransportLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._unsent_max, low=self._unsent_max // 2)
+        if self._of_server is not None:
+            self.channel = self._of_server
+            self.channel.link, self.channel.is_tls = self, self._is_tls
+            if self.channel.close_reason is not None:  # closed while it was handed over
+                self.close()
+            return
         self.channel = Channel(
             self._endpoint,
             self,
@@ -45,8 +52,6 @@ class TransportLink(asyncio.Protocol):
             local_address=address_text(transport.get_extra_info("sockname")),
             is_tls=self._is_tls,
         )
-        if self._prepared is not None:
-            self._prepared(self.channel)
         self._endpoint.opened(self.channel)
 
     def data_received(self, data: bytes) -> None:
@@ -62,20 +67,30 @@ class TransportLink(asyncio.Protocol):
             self._fail(problem)
 
     def pause_writing(self) -> None:
-        self.reading = False
-        assert self._transport is not None
-        self._transport.pause_reading()
+        self._has_room.clear()
+        if self._of_server is not None:
+            self.reading = False
+            assert self._transport is not None
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        self.reading = True
-        assert self._transport is not None
-        self._transport.resume_reading()
-        if self._pending:
-            self._consume()
+        self._has_room.set()
+        if self._of_server is not None:
+            self.reading = True
+            assert self._transport is not None
+            self._transport.resume_reading()
+            if self._pending:
+                self._consume()
+
+    async def room(self) -> None:
+        """Wait until the peer has taken enough of what was sent to it before."""
+        while not self._has_room.is_set():  # whoever woke up first may have filled it again
+            await self._has_room.wait()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._chunks.clear()
         self._pending.clear()
+        self._has_room.set()
         self._endpoint.closed(self.channel, self._failure or error)
 
     def write(self, data: bytes) -> None:
@@ -83,20 +98,26 @@ class TransportLink(asyncio.Protocol):
         if not self._chunks:
             self._loop.call_soon(self._flush)
         self._chunks.append(data)
+        self._chunks_size += len(data)
+        if self._chunks_size > self._unsent_max:
+            self._flush()
 
     def _flush(self) -> None:
         assert self._transport is not None
-        if self._chunks and not self._transport.is_closing():
-            self.last_active_ms = self._clock.monotonic_ms()
-            self._transport.write(b"".join(self._chunks))
+        data = b"".join(self._chunks)
         self._chunks.clear()
+        self._chunks_size = 0
+        if data and not self._transport.is_closing():
+            if self._has_room.is_set():  # what only waits behind other bytes does not move
+                self.last_active_ms = self._clock.monotonic_ms()
+            self._transport.write(data)
 
     def close(self) -> None:
         """Close at once, whatever is unsent."""
         assert self._transport is not None
+        self.reading = False
         self._transport.abort()
 
     def _fail(self, problem: Exception) -> None:
         self._failure = problem
-        assert self._transport is not None
-        self._transport.abort()
+        self.close()
