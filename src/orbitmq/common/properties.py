@@ -56,7 +56,7 @@ _ESCAPE = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"}
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """The lines that hold an entry, continuations joined, each with the number of its first natural line."""
-    joined: list[str] = []
+    joined = ""
     first = 0
     for number, natural in enumerate(re.split(r"\r\n|\n|\r", text), start=1):
         line = natural.lstrip(_BLANK)
@@ -64,15 +64,13 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             if not line or line[0] in "#!":
                 continue
             first = number
-        backslashes = len(line) - len(line.rstrip("\\"))
-        if backslashes % 2:
-            joined.append(line[:-1])
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            joined += line[:-1]
             continue
-        joined.append(line)
-        yield first, "".join(joined)
-        joined = []
+        yield first, joined + line
+        joined = ""
     if joined:
-        yield first, "".join(joined)
+        yield first, joined
 
 
 def _entry(line: str, number: int) -> Property:

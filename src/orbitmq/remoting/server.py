@@ -51,6 +51,7 @@ class ServerConfig:
     tls: ServerTls = field(default_factory=ServerTls)
     send_buffer_bytes: int = 0  # 0: as the system does
     receive_buffer_bytes: int = 0
+    drain_seconds: float = 0  # how long a stop tells peers to go away before it closes their connections
 
 
 class RemotingServer:
@@ -90,10 +91,13 @@ class RemotingServer:
         log.info("listening address=%s tls=%s", address_text(self.address), self.config.tls.mode.value)
 
     async def stop(self) -> None:
-        """Stop listening, send what is written, close every connection."""
+        """Tell peers to go away where that is wanted, stop listening, send what is written, close every connection."""
         turns, listener, self._listener = self._turns, self._listener, None
         if turns is None or listener is None or self._sweeper is None:
             return
+        if self.config.drain_seconds:
+            self.endpoint.dispatcher.drain()
+            await asyncio.sleep(self.config.drain_seconds)
         turns.unlisten(listener.fileno())
         listener.close()
         if self._resume is not None:

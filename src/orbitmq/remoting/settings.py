@@ -30,6 +30,7 @@ def server_config(settings: RemotingSettings) -> ServerConfig:
             verify_client=settings.tls_server_auth_client,
             trust_cert_path=settings.tls_server_trust_cert_path,
         ),
+        drain_seconds=settings.shutdown_wait_time_seconds if settings.enable_shutdown_gracefully else 0,
         send_buffer_bytes=settings.server_socket_snd_buf_size,
         receive_buffer_bytes=settings.server_socket_rcv_buf_size,
     )

@@ -160,9 +160,3 @@ def test_no_dynamic_key_holds_a_path() -> None:
 def test_an_update_without_content_is_no_update(tmp_path: Path) -> None:
     NameServerConfig(config_store_path=str(tmp_path / "store")).update("")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_product_environment_is_asked_for_at_the_address_server() -> None:
-    assert NameServerConfig().product_environment_url == "http://jmenv.tbsite.net:8080/rocketmq/nsaddr-center?nofix=1"
-    config = NameServerConfig(product_env_name="prod", address_server="10.0.0.1:80", address_server_group="mq")
-    assert config.product_environment_url == "http://10.0.0.1:80/rocketmq/mq-prod?nofix=1"

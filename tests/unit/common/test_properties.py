@@ -31,6 +31,7 @@ def pairs(text: str) -> list[tuple[str, str]]:
         ("a=1\\\n# no comment here", [("a", "1# no comment here")]),
         ("a=1\\\n\nb=2", [("a", "1"), ("b", "2")]),
         ("a=1\\", [("a", "1")]),
+        ("\\\n# a comment after nothing\n\\\n\n  a=1", [("a", "1")]),
         ("with\\ blank\\=and\\:colon=v", [("with blank=and:colon", "v")]),
         ("a=\\t\\n\\r\\f\\q\\u4e2d\\ud83d\\ude00", [("a", "\t\n\r\fq中😀")]),
         ("=v", [("", "v")]),

@@ -28,6 +28,16 @@ GLOBAL_SCOPE: Final = "__global__"
 T = TypeVar("T")
 _INT32: Final = 1 << 31
 _INT64: Final = 1 << 63
+_TOPIC_MEMBERS: Final = (
+    "topicName",
+    "readQueueNums",
+    "writeQueueNums",
+    "perm",
+    "topicFilterType",
+    "topicSysFlag",
+    "order",
+    "attributes",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +89,16 @@ class TopicConfig(NamedTuple):
     def from_json(cls, value: Any, name: str = "") -> TopicConfig:
         """The topic that the members spell; `name` where they do not say it."""
         members = as_object(value, "TopicConfig")
+        name_, read, write, perm, filter_type, flag, order, attributes = map(members.get, _TOPIC_MEMBERS)
+        if (
+            type(read) is type(write) is type(perm) is type(flag) is int
+            and type(name_) is type(filter_type) is str
+            and type(order) is bool
+            and name_
+            and filter_type
+            and 0 <= read | write | perm | flag < _INT32
+        ):  # as brokers write it, by the ten thousand
+            return cls(name_, read, write, perm, filter_type, flag, order, text_map(attributes) if attributes else {})
         return cls(
             text(members, "topicName") or name,
             integer(members, "readQueueNums", 16),

@@ -1,0 +1,528 @@
+// mqload: a load generator for the RocketMQ remoting protocol, so that the generator is never the bottleneck.
+//
+//   cc -O2 -pthread -o mqload mqload.c          options: mqload -h
+//
+// One epoll loop per thread; each connection keeps up to `window` requests in flight. Requests freed by one read are
+// sent again by one write, which is how a client looks that shares one channel among its threads; window 1 is one
+// connection per thread. Latency runs from the moment a frame is handed to write() (or, in the open loop of -r, from
+// the moment it was due) to the parse of its answer, matched by opaque, so answers may come in any order.
+//
+// Frames are built once and copied per request; only what differs is patched in place, so numbers have a fixed width.
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SEND, PULL, REQUEST, IDLE };
+static const char *const MODES[] = {"send", "pull", "request", "idle"};
+enum { WARMING, MEASURING, STOPPED };
+enum { FIELDS_MAX = 32, CODES_MAX = 16, FRAME_MAX = 64 << 20, FIRST_OPAQUE = 1000000000 }; // ten digits, for two milliards
+
+// ---------------------------------------------------------------- options
+static const char *o_host = "127.0.0.1", *o_topic = NULL, *o_label = "", *o_fields[FIELDS_MAX][2]; // name, value
+static int o_mode = SEND, o_port = 10911, o_connections = 64, o_window = 1, o_body = 256, o_threads = 1, o_queues = 8, o_batch = 32;
+static int o_binary, o_json, o_pid, o_tagless, o_code = -1, o_version = 513, o_fields_count, o_shuffled;
+static double o_seconds = 5, o_warm_up = 1, o_rate;
+static long o_count; // stop after this many answers (0: by time)
+
+static void usage(void) {
+    fprintf(stderr,
+        "mqload [-m send|pull|request|idle] [options]\n"
+        "  where   -H host (127.0.0.1)  -p port (10911)  -c connections (64)  -w requests in flight per connection (1)  -t threads (1)\n"
+        "  how     -b binary headers instead of JSON  -V version ordinal in them (513 = 5.5.0)  -r requests/s: open loop (0: closed loop)\n"
+        "  how long  -W warm-up seconds (1)  -d measured seconds (5)  -N stop after so many answers instead, without warm-up\n"
+        "  report  -P pid of the server, for its CPU use  -l label  -j one JSON line\n"
+        "  send    SEND_MESSAGE_V2: -T topic (BenchmarkTest)  -q queues, 1 to 10 (8)  -s body bytes (256)  -g without TAGS\n"
+        "  pull    PULL_MESSAGE: -T topic (BenchmarkTest)  -q queues (8)  -n messages per pull (32)\n"
+        "  request any code: -C code  -F name=value, may be repeated; %%d in a value is a number that counts from 0 below -T N\n"
+        "          (1), in turn or, with -x, in random order; answers of any code and size are counted, by code\n"
+        "  idle    open the connections, print READY, keep them until stdin closes\n"
+        "examples\n"
+        "  mqload -m request -C 105 -F topic=T%%d -T 10000 -x -p 9876 -c 64 -P $(pidof java)    routes of 10,000 topics\n"
+        "  mqload -m request -C 9999 -p 9876 -c 1 -w 64 -b -j                                  what an unknown code costs\n"
+        "  mqload -m send -T Orders -c 64 -s 1024 -r 20000                                     20,000 messages a second\n"
+        "exit status: 0 good, 1 usage, 2 system call failed, 3 closed by the server, 4 wrong or refused answers (send, pull)\n");
+    exit(1);
+}
+
+static void die(const char *what) { perror(what); exit(2); }
+static void *must(void *memory) { if (!memory) die("memory"); return memory; }
+
+static uint64_t clock_ns(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+static uint64_t now_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
+
+static uint32_t get32(const uint8_t *p) { return (uint32_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3]; }
+static void put32(uint8_t *p, uint32_t v) { v = htonl(v); memcpy(p, &v, 4); }
+static void put16(uint8_t *p, uint32_t v) { p[0] = (uint8_t)(v >> 8); p[1] = (uint8_t)v; }
+static void put_decimal(uint8_t *p, uint64_t v, int width) { while (width--) { p[width] = '0' + v % 10; v /= 10; } }
+static void put_hex(uint8_t *p, uint64_t v, int width) { while (width--) { p[width] = "0123456789ABCDEF"[v & 15]; v >>= 4; } }
+
+// ---------------------------------------------------------------- latencies: 64 buckets per power of two
+enum { BUCKETS = 64 * 40 };
+typedef struct { uint64_t n[BUCKETS], count, sum, max; } histogram;
+
+static void record(histogram *h, uint64_t ns) {
+    uint64_t x = ns < 64 ? 64 : ns;
+    int shift = 63 - __builtin_clzll(x) - 6, i = shift * 64 + (int)((x >> shift) & 63);
+    h->n[i < BUCKETS ? i : BUCKETS - 1]++;
+    h->count++; h->sum += ns;
+    if (ns > h->max) h->max = ns;
+}
+static double percentile_us(const histogram *h, double q) {
+    uint64_t below = (uint64_t)(q * (double)h->count), seen = 0;
+    for (int i = 0; i < BUCKETS; i++)
+        if ((seen += h->n[i]) > below) return (double)((64ull + (i & 63)) << (i >> 6)) / 1e3;
+    return (double)h->max / 1e3;
+}
+
+// ---------------------------------------------------------------- frames
+// Offsets of what is patched per request; 0: the frame has no such thing.
+typedef struct { uint8_t *bytes; int length, opaque, queue, born, unique, offset; } frame;
+static frame *g_frames; // one; in request mode, one per value of %d
+static int g_frames_count;
+
+static int add_text(uint8_t *to, const char *text, int length) { // JSON escapes; returns the bytes written
+    int n = 0;
+    for (int i = 0; i < length; i++) {
+        uint8_t c = (uint8_t)text[i];
+        if (c < 32) n += sprintf((char *)to + n, "\\u%04x", c);
+        else { if (c == '"' || c == '\\') to[n++] = '\\'; to[n++] = c; }
+    }
+    return n;
+}
+
+static int add_field(frame *f, int at, int first, const char *name, const char *value) { // returns where the value starts
+    int name_length = (int)strlen(name), value_length = (int)strlen(value);
+    uint8_t *p = f->bytes + at;
+    if (o_binary) {
+        put16(p, name_length); memcpy(p + 2, name, name_length);
+        put32(p + 2 + name_length, value_length); memcpy(p + 6 + name_length, value, value_length);
+        f->length = at + 6 + name_length + value_length;
+        return at + 6 + name_length;
+    }
+    int value_at = at + sprintf((char *)p, "%s\"%s\":\"", first ? "" : ",", name);
+    f->length = value_at + add_text(f->bytes + value_at, value, value_length);
+    f->bytes[f->length++] = '"';
+    return value_at;
+}
+
+// Writes one frame with the given fields: {name, value} pairs, ended by a NULL; returns where each value starts.
+static void build(frame *f, int code, const char *const (*fields)[2], int *values_at, int body) {
+    int room = 512 + body;
+    for (int i = 0; fields[i][0]; i++) room += (int)strlen(fields[i][0]) + 6 * (int)strlen(fields[i][1]) + 16;
+    f->bytes = must(calloc(1, room));
+    char *p = (char *)f->bytes;
+    if (o_binary) {
+        put16(f->bytes + 8, code); put16(f->bytes + 11, o_version);
+        f->opaque = 13; f->length = 29;
+    } else {
+        f->length = 8 + sprintf(p + 8, "{\"code\":%d,\"extFields\":{", code);
+    }
+    for (int i = 0; fields[i][0]; i++) values_at[i] = add_field(f, f->length, i == 0, fields[i][0], fields[i][1]);
+    if (o_binary) {
+        put32(f->bytes + 25, f->length - 29);
+    } else {
+        f->length += sprintf(p + f->length, "},\"flag\":0,\"language\":\"JAVA\",\"opaque\":");
+        f->opaque = f->length;
+        f->length += sprintf(p + f->length, "%d,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":%d}", FIRST_OPAQUE, o_version);
+    }
+    put32(f->bytes + 4, (o_binary ? 1u << 24 : 0) | (uint32_t)(f->length - 8));
+    for (int i = 0; i < body; i++) // looks like text: neither constant nor random
+        f->bytes[f->length++] = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ-_"[(i * 7 + i / 64) & 63];
+    put32(f->bytes, f->length - 4);
+}
+
+static void build_send(frame *f) {
+    const char *properties = o_tagless ? "UNIQ_KEY\1" "7F0000010001251A69D73B1F00000000" "\2WAIT\1true\2"
+                                       : "UNIQ_KEY\1" "7F0000010001251A69D73B1F00000000" "\2WAIT\1true\2TAGS\1TagA\2";
+    const char *const fields[][2] = {{"a", "benchmark_producer"}, {"b", o_topic}, {"c", "TBW102"}, {"d", "4"}, {"e", "0"}, {"f", "0"},
+        {"g", "1700000000000"}, {"h", "0"}, {"i", properties}, {"j", "0"}, {"k", "false"}, {"m", "false"}, {"n", "broker-a"}, {NULL, NULL}};
+    int at[sizeof fields / sizeof *fields];
+    build(f, 310, fields, at, o_body);
+    f->queue = at[4]; f->born = at[6];
+    f->unique = at[8] + (o_binary ? 9 : 14) + 24; // the name and its separator, which JSON escapes; then the last eight digits
+}
+
+static void build_pull(frame *f) {
+    char batch[16];
+    snprintf(batch, sizeof batch, "%d", o_batch);
+    const char *const fields[][2] = {{"consumerGroup", "benchmark_consumer"}, {"topic", o_topic}, {"queueId", "0"},
+        {"queueOffset", "0000000000000"}, {"maxMsgNums", batch}, {"sysFlag", "4"}, {"commitOffset", "0"}, {"suspendTimeoutMillis", "15000"},
+        {"subscription", "*"}, {"subVersion", "1700000000000"}, {"expressionType", "TAG"}, {NULL, NULL}};
+    int at[sizeof fields / sizeof *fields];
+    build(f, 11, fields, at, 0);
+    f->queue = at[2]; f->offset = at[3];
+}
+
+static void build_request(frame *f, int index) {
+    const char *fields[FIELDS_MAX + 1][2] = {{NULL, NULL}};
+    char *values[FIELDS_MAX];
+    int at[FIELDS_MAX];
+    for (int i = 0; i < o_fields_count; i++) {
+        const char *value = o_fields[i][1], *number = strstr(value, "%d");
+        int made = number ? asprintf(&values[i], "%.*s%d%s", (int)(number - value), value, index, number + 2) : asprintf(&values[i], "%s", value);
+        if (made < 0) die("memory");
+        fields[i][0] = o_fields[i][0];
+        fields[i][1] = values[i];
+    }
+    build(f, o_code, fields, at, 0);
+    for (int i = 0; i < o_fields_count; i++) free(values[i]);
+}
+
+static void build_frames(void) {
+    g_frames_count = o_mode == REQUEST && o_topic ? atoi(o_topic) : 1;
+    if (g_frames_count < 1) usage();
+    if (!o_topic) o_topic = "BenchmarkTest";
+    g_frames = must(calloc(g_frames_count, sizeof *g_frames));
+    if (o_mode == SEND) build_send(g_frames);
+    else if (o_mode == PULL) build_pull(g_frames);
+    else for (int i = 0; i < g_frames_count; i++) build_request(&g_frames[i], i);
+}
+
+// ---------------------------------------------------------------- connections
+typedef struct {
+    int fd, in_flight, wants_out, queue;
+    uint32_t next_opaque, slots_mask, *slot_opaque; // by opaque; roomy, since a server may answer far out of order
+    uint64_t pull_offset, *slot_sent_ns;
+    uint8_t *in, *out;
+    size_t in_room, in_length, out_room, out_length, out_sent;
+} connection;
+
+typedef struct {
+    pthread_t thread;
+    int id, connections_count, epoll;
+    connection *connections;
+    uint64_t sent, messages, requests, bytes, wrong, not_found, random;
+    struct { int code; uint64_t count; } codes[CODES_MAX]; // the last one takes whatever found no room
+    histogram latencies;
+} worker;
+
+static atomic_int g_phase;
+static atomic_long g_answers;
+
+static void open_connection(connection *c, int index) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(o_port)};
+    if (inet_pton(AF_INET, o_host, &address.sin_addr) != 1) { fprintf(stderr, "mqload: -H wants an IPv4 address, not %s\n", o_host); exit(1); }
+    if ((c->fd = socket(AF_INET, SOCK_STREAM, 0)) < 0) die("socket");
+    if (connect(c->fd, (void *)&address, sizeof address)) die("connect");
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    fcntl(c->fd, F_SETFL, O_NONBLOCK);
+    c->next_opaque = FIRST_OPAQUE;
+    c->queue = index % o_queues;
+    if (o_mode == IDLE) return;
+    uint32_t slots = 4096;
+    while (slots < (uint32_t)o_window * 64) slots <<= 1;
+    c->slots_mask = slots - 1;
+    c->slot_sent_ns = must(calloc(slots, sizeof *c->slot_sent_ns));
+    c->slot_opaque = must(calloc(slots, sizeof *c->slot_opaque));
+    c->in = must(malloc(c->in_room = 1 << 18));
+}
+
+static const frame *next_frame(worker *w) {
+    if (g_frames_count == 1) return g_frames;
+    uint64_t i = w->sent + (uint64_t)w->id * (g_frames_count / o_threads);
+    if (o_shuffled) { w->random ^= w->random << 13; w->random ^= w->random >> 7; w->random ^= w->random << 17; i = w->random; }
+    return &g_frames[i % g_frames_count];
+}
+
+// Appends one request to what the connection has to send.
+static void emit(worker *w, connection *c, uint64_t sent_ns) {
+    const frame *f = next_frame(w);
+    size_t needed = c->out_length + f->length;
+    if (needed > c->out_room) c->out = must(realloc(c->out, c->out_room = needed * 2));
+    uint8_t *p = c->out + c->out_length;
+    memcpy(p, f->bytes, f->length);
+    uint32_t opaque = c->next_opaque++, slot = opaque & c->slots_mask;
+    if (o_binary) put32(p + f->opaque, opaque); else put_decimal(p + f->opaque, opaque, 10);
+    if (o_mode == PULL) {
+        p[f->queue] = '0' + c->queue;
+        put_decimal(p + f->offset, c->pull_offset, 13); // leading zeros: every integer parser takes them
+        c->pull_offset += o_batch;
+    } else if (o_mode == SEND) {
+        p[f->queue] = '0' + w->sent % o_queues;
+        put_decimal(p + f->born, clock_ns(CLOCK_REALTIME) / 1000000, 13);
+        put_hex(p + f->unique, w->sent + ((uint64_t)w->id << 28), 8);
+    }
+    c->slot_sent_ns[slot] = sent_ns; c->slot_opaque[slot] = opaque;
+    c->out_length += f->length;
+    c->in_flight++; w->sent++;
+}
+
+static void flush(worker *w, connection *c) {
+    while (c->out_sent < c->out_length) {
+        ssize_t n = send(c->fd, c->out + c->out_sent, c->out_length - c->out_sent, MSG_NOSIGNAL);
+        if (n < 0) { if (errno == EAGAIN) break; die("send"); }
+        c->out_sent += n;
+    }
+    int wants_out = c->out_sent < c->out_length;
+    if (!wants_out) c->out_sent = c->out_length = 0;
+    if (wants_out == c->wants_out) return;
+    struct epoll_event event = {.events = EPOLLIN | (wants_out ? EPOLLOUT : 0), .data.ptr = c};
+    epoll_ctl(w->epoll, EPOLL_CTL_MOD, c->fd, &event);
+    c->wants_out = wants_out;
+}
+
+// ---------------------------------------------------------------- answers
+static long number_after(const uint8_t *header, size_t length, const char *key) {
+    const uint8_t *end = header + length, *p = memmem(header, length, key, strlen(key));
+    if (!p) return -1;
+    for (p += strlen(key); p < end && *p == ' ';) p++;
+    int negative = p < end && *p == '-';
+    long value = 0;
+    for (p += negative; p < end && *p >= '0' && *p <= '9'; p++) value = value * 10 + (*p - '0');
+    return negative ? -value : value;
+}
+
+static void complain(worker *w, const char *what, long number, const uint8_t *header, uint32_t length) {
+    if (w->wrong++ < 3) fprintf(stderr, "mqload: %s %ld: %.*s\n", what, number, (int)(length < 300 ? length : 300), header);
+}
+
+static void count_code(worker *w, int code, uint64_t count) {
+    int i = 0;
+    while (i < CODES_MAX - 1 && w->codes[i].count && w->codes[i].code != code) i++;
+    w->codes[i].code = i < CODES_MAX - 1 ? code : -1;
+    w->codes[i].count += count;
+}
+
+// Walks the records of a pull's answer; returns how many there are.
+static uint64_t count_records(worker *w, const uint8_t *body, const uint8_t *end) {
+    uint64_t records = 0;
+    while (end - body >= 8) {
+        uint32_t size = get32(body);
+        if (get32(body + 4) != 0xDAA320A7 || size < 91 || size > end - body) break;
+        records++; body += size;
+    }
+    if (body != end) complain(w, "not a record, bytes left", end - body, body, 0);
+    return records;
+}
+
+// Settles the request that this frame answers; returns how many were settled, 1 or 0.
+static int on_answer(worker *w, connection *c, const uint8_t *f, uint32_t length, uint64_t now, int phase) {
+    uint32_t header_length = get32(f + 4) & 0xffffff;
+    const uint8_t *header = f + 8;
+    int binary = f[4] == 1;
+    long code = binary ? (int16_t)(header[0] << 8 | header[1]) : number_after(header, header_length, "\"code\":");
+    long opaque = binary ? get32(header + 5) : number_after(header, header_length, "\"opaque\":");
+    uint32_t slot = (uint32_t)opaque & c->slots_mask;
+    if (c->slot_opaque[slot] != (uint32_t)opaque) { complain(w, "unexpected opaque", opaque, header, header_length); return 0; }
+    c->slot_opaque[slot] = 0; c->in_flight--;
+    uint64_t messages = 1;
+    if (o_mode == PULL) {
+        messages = code == 0 ? count_records(w, header + header_length, f + 4 + length) : 0;
+        if (code != 0) w->not_found++;
+        if (messages < (uint64_t)o_batch) c->pull_offset = 0; // the end of the queue: start over
+    } else if (o_mode == SEND && code != 0) {
+        complain(w, "code", code, header, header_length);
+    }
+    if (phase != MEASURING) return 1;
+    record(&w->latencies, now - c->slot_sent_ns[slot]);
+    count_code(w, (int)code, 1);
+    w->messages += messages; w->requests++; w->bytes += length + 4;
+    return 1;
+}
+
+static int read_answers(worker *w, connection *c, uint64_t now, int phase) { // returns how many requests were settled
+    ssize_t n = recv(c->fd, c->in + c->in_length, c->in_room - c->in_length, 0);
+    if (n == 0) { fprintf(stderr, "mqload: closed by the server\n"); exit(3); }
+    if (n < 0) { if (errno != EAGAIN) die("recv"); return 0; }
+    c->in_length += n;
+    size_t at = 0;
+    int settled = 0;
+    while (c->in_length - at >= 8) {
+        uint32_t length = get32(c->in + at);
+        if (length > FRAME_MAX) { fprintf(stderr, "mqload: not a frame, its length is %u\n", length); exit(4); }
+        if (length + 4 > c->in_room) c->in = must(realloc(c->in, c->in_room = 2 * (length + 4)));
+        if (c->in_length - at < length + 4) break;
+        settled += on_answer(w, c, c->in + at, length, now, phase);
+        at += length + 4;
+    }
+    memmove(c->in, c->in + at, c->in_length -= at);
+    if (o_count && settled && atomic_fetch_add(&g_answers, settled) + settled >= o_count) atomic_store(&g_phase, STOPPED);
+    return settled;
+}
+
+// ---------------------------------------------------------------- the loop of a thread
+static void *run(void *argument) {
+    worker *w = argument;
+    struct epoll_event events[256];
+    for (int i = 0; i < w->connections_count; i++) {
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = &w->connections[i]};
+        if (epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->connections[i].fd, &event)) die("epoll_ctl");
+    }
+    double rate = o_rate / o_threads;
+    uint64_t start = now_ns();
+    int next = 0, phase;
+    for (int i = 0; i < w->connections_count && !rate; i++) {
+        connection *c = &w->connections[i];
+        while (c->in_flight < o_window) emit(w, c, now_ns());
+        flush(w, c);
+    }
+    while ((phase = atomic_load_explicit(&g_phase, memory_order_relaxed)) != STOPPED) {
+        int ready = epoll_wait(w->epoll, events, 256, rate ? 0 : 100);
+        for (int i = 0; i < ready; i++) {
+            connection *c = events[i].data.ptr;
+            if (events[i].events & ~EPOLLOUT) {
+                uint64_t now = now_ns();
+                for (int settled = read_answers(w, c, now, phase); settled-- && !rate;) emit(w, c, now);
+            }
+            flush(w, c);
+        }
+        if (!rate) continue;
+        uint64_t due = (uint64_t)((now_ns() - start) * 1e-9 * rate);
+        for (int full = 0; w->sent < due && full < w->connections_count; next = (next + 1) % w->connections_count) {
+            connection *c = &w->connections[next];
+            if (c->in_flight >= o_window) { full++; continue; }
+            full = 0;
+            emit(w, c, start + (uint64_t)(w->sent * 1e9 / rate));
+            flush(w, c);
+        }
+    }
+    return NULL;
+}
+
+// ---------------------------------------------------------------- CPU time
+typedef struct { double server_user, server_system, own, busy, stolen; uint64_t at_ns; } usage_sample; // seconds
+
+static usage_sample sample_usage(void) {
+    usage_sample s = {.at_ns = now_ns()};
+    double hz = (double)sysconf(_SC_CLK_TCK);
+    unsigned long user, nice, system, idle, io, irq, soft_irq, stolen;
+    char path[64], line[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", o_pid);
+    FILE *f = o_pid ? fopen(path, "r") : NULL;
+    if (o_pid && !f) die(path);
+    if (f) {
+        line[fread(line, 1, sizeof line - 1, f)] = 0;
+        fclose(f);
+        if (sscanf(strrchr(line, ')') + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2) die(path);
+        s.server_user = user / hz; s.server_system = system / hz;
+    }
+    if ((f = fopen("/proc/stat", "r"))) {
+        if (fscanf(f, "cpu %lu %lu %lu %lu %lu %lu %lu %lu", &user, &nice, &system, &idle, &io, &irq, &soft_irq, &stolen) == 8) {
+            s.busy = (user + nice + system + irq + soft_irq) / hz; s.stolen = stolen / hz;
+        }
+        fclose(f);
+    }
+    s.own = clock_ns(CLOCK_PROCESS_CPUTIME_ID) * 1e-9;
+    return s;
+}
+
+// ---------------------------------------------------------------- report
+static void report(const worker *t, const usage_sample *a, const usage_sample *b) {
+    double s = (b->at_ns - a->at_ns) * 1e-9, user = b->server_user - a->server_user, system = b->server_system - a->server_system;
+    double own = b->own - a->own, other = b->busy - a->busy - own - user - system;
+    double per_message = t->messages ? 1e6 / t->messages : 0, per_request = t->requests ? 1e6 / t->requests : 0;
+    const histogram *h = &t->latencies;
+    char codes[CODES_MAX * 40] = "";
+    for (int i = 0, n = 0; i < CODES_MAX; i++)
+        if (t->codes[i].count) n += sprintf(codes + n, "%s\"%d\":%lu", n ? "," : "", t->codes[i].code, t->codes[i].count);
+    printf(o_json
+        ? "{\"label\":\"%s\",\"mode\":\"%s\",\"connections\":%d,\"window\":%d,\"binary\":%s,\"messages_per_s\":%.0f,\"requests_per_s\":%.0f,"
+          "\"bytes_per_answer\":%.1f,\"p50_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f,\"max_us\":%.1f,\"mean_us\":%.1f,"
+          "\"server_cpu\":%.3f,\"server_us_per_message\":%.3f,\"server_us_per_request\":%.3f,\"server_user_us_per_request\":%.3f,"
+          "\"generator_cpu\":%.3f,\"other_cpu\":%.3f,\"stolen_cpu\":%.3f,\"wrong\":%lu,\"not_found\":%lu,\"codes\":{%s},\"seconds\":%.3f}\n"
+        : "%s %s %d connections x %d, binary %s: %.0f messages/s, %.0f requests/s, %.1f bytes/answer | "
+          "p50 %.1f p99 %.1f p99.9 %.1f max %.1f mean %.1f us | server %.3f cores, %.3f us/message, %.3f us/request (%.3f user) | "
+          "generator %.3f, others %.3f, stolen %.3f cores | wrong %lu, not found %lu, codes %s, %.3f s\n",
+        o_label, MODES[o_mode], o_connections, o_window, o_binary ? "true" : "false", t->messages / s, t->requests / s,
+        t->requests ? (double)t->bytes / t->requests : 0, percentile_us(h, .5), percentile_us(h, .99), percentile_us(h, .999), h->max / 1e3,
+        h->count ? h->sum / 1e3 / h->count : 0, (user + system) / s, (user + system) * per_message, (user + system) * per_request,
+        user * per_request, own / s, other / s, (b->stolen - a->stolen) / s, t->wrong, t->not_found, codes, s);
+}
+
+static void merge(worker *total, const worker *w) {
+    for (int i = 0; i < BUCKETS; i++) total->latencies.n[i] += w->latencies.n[i];
+    total->latencies.count += w->latencies.count; total->latencies.sum += w->latencies.sum;
+    if (w->latencies.max > total->latencies.max) total->latencies.max = w->latencies.max;
+    total->messages += w->messages; total->requests += w->requests; total->bytes += w->bytes;
+    total->wrong += w->wrong; total->not_found += w->not_found;
+    for (int i = 0; i < CODES_MAX && w->codes[i].count; i++) count_code(total, w->codes[i].code, w->codes[i].count);
+}
+
+static int parse_mode(const char *name) {
+    for (int mode = SEND; mode <= IDLE; mode++)
+        if (!strcmp(name, MODES[mode])) return mode;
+    usage();
+    return -1;
+}
+
+static void add_option_field(char *pair) {
+    char *equals = strchr(pair, '=');
+    if (!equals || o_fields_count == FIELDS_MAX) usage();
+    *equals = 0;
+    o_fields[o_fields_count][0] = pair;
+    o_fields[o_fields_count++][1] = equals + 1;
+}
+
+static void parse_options(int argc, char **argv) {
+    int option;
+    while ((option = getopt(argc, argv, "H:p:m:c:w:s:d:W:t:T:q:n:br:N:P:gl:jC:F:xV:h")) != -1) switch (option) {
+        case 'H': o_host = optarg; break;                case 'p': o_port = atoi(optarg); break;
+        case 'm': o_mode = parse_mode(optarg); break;    case 'c': o_connections = atoi(optarg); break;
+        case 'w': o_window = atoi(optarg); break;        case 's': o_body = atoi(optarg); break;
+        case 'd': o_seconds = atof(optarg); break;       case 'W': o_warm_up = atof(optarg); break;
+        case 't': o_threads = atoi(optarg); break;       case 'T': o_topic = optarg; break;
+        case 'q': o_queues = atoi(optarg); break;        case 'n': o_batch = atoi(optarg); break;
+        case 'b': o_binary = 1; break;                   case 'r': o_rate = atof(optarg); break;
+        case 'N': o_count = atol(optarg); break;         case 'P': o_pid = atoi(optarg); break;
+        case 'g': o_tagless = 1; break;                  case 'l': o_label = optarg; break;
+        case 'j': o_json = 1; break;                     case 'C': o_code = atoi(optarg); break;
+        case 'F': add_option_field(optarg); break;       case 'x': o_shuffled = 1; break;
+        case 'V': o_version = atoi(optarg); break;
+        default: usage();
+    }
+    if (o_queues > 10 || o_queues < 1 || o_connections < 1 || o_window < 1 || o_threads < 1 || o_body < 0 || (o_mode == REQUEST && o_code < 0)) usage();
+    if (o_threads > o_connections) o_threads = o_connections;
+}
+
+int main(int argc, char **argv) {
+    parse_options(argc, argv);
+    build_frames();
+    connection *connections = must(calloc(o_connections, sizeof *connections));
+    for (int i = 0; i < o_connections; i++) open_connection(&connections[i], i);
+    if (o_mode == IDLE) {
+        printf("READY %d\n", o_connections);
+        fflush(stdout);
+        for (char byte; read(0, &byte, 1) > 0;) {}
+        return 0;
+    }
+    worker *workers = must(calloc(o_threads, sizeof *workers)), *total = must(calloc(1, sizeof *total));
+    for (int i = 0, first = 0; i < o_threads; first += workers[i++].connections_count) {
+        worker *w = &workers[i];
+        *w = (worker){.id = i, .connections = connections + first, .random = 88172645463325252u + i,
+                      .connections_count = o_connections / o_threads + (i < o_connections % o_threads), .epoll = epoll_create1(0)};
+        if (w->epoll < 0) die("epoll_create1");
+    }
+    if (o_count) atomic_store(&g_phase, MEASURING);
+    usage_sample before = sample_usage();
+    for (int i = 0; i < o_threads; i++)
+        if ((errno = pthread_create(&workers[i].thread, NULL, run, &workers[i]))) die("pthread_create");
+    if (!o_count) {
+        usleep((useconds_t)(o_warm_up * 1e6));
+        before = sample_usage();
+        atomic_store(&g_phase, MEASURING);
+        usleep((useconds_t)(o_seconds * 1e6));
+    }
+    while (o_count && atomic_load(&g_phase) != STOPPED) usleep(1000);
+    usage_sample after = sample_usage();
+    atomic_store(&g_phase, STOPPED);
+    for (int i = 0; i < o_threads; i++) { pthread_join(workers[i].thread, NULL); merge(total, &workers[i]); }
+    report(total, &before, &after);
+    return total->wrong ? 4 : 0;
+}

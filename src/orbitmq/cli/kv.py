@@ -1,0 +1,82 @@
+"""`orbitmq kv`."""
+
+from __future__ import annotations
+
+import click
+
+from orbitmq.cli.connection import connected, name_server_options
+from orbitmq.cli.output import emit, output_option
+
+
+@click.group("kv")
+def group() -> None:
+    """The KV configuration that name servers keep.
+
+    Changes go to every name server that -n names, because they do not tell one another.
+    """
+
+
+@group.command("get")
+@click.argument("namespace")
+@click.argument("key")
+@name_server_options
+def get(name_servers: str, timeout_ms: int, namespace: str, key: str) -> None:
+    """Print the value of KEY in NAMESPACE.
+
+    \b
+    Example:
+      orbitmq kv get ORDER_TOPIC_CONFIG TopicTest
+    """
+    from orbitmq.admin import name_servers as admin
+
+    click.echo(connected(name_servers, lambda client: admin.kv_get(client, namespace, key, timeout_ms)))
+
+
+@group.command("put")
+@click.argument("namespace")
+@click.argument("key")
+@click.argument("value")
+@name_server_options
+def put(name_servers: str, timeout_ms: int, namespace: str, key: str, value: str) -> None:
+    """Set KEY in NAMESPACE to VALUE.
+
+    \b
+    Example:
+      orbitmq kv put ORDER_TOPIC_CONFIG TopicTest 'broker-a:8;broker-b:8'
+    """
+    from orbitmq.admin import name_servers as admin
+
+    connected(name_servers, lambda client: admin.kv_put(client, namespace, key, value, timeout_ms))
+
+
+@group.command("delete")
+@click.argument("namespace")
+@click.argument("key")
+@name_server_options
+def delete(name_servers: str, timeout_ms: int, namespace: str, key: str) -> None:
+    """Forget KEY in NAMESPACE; no error if it is not there.
+
+    \b
+    Example:
+      orbitmq kv delete ORDER_TOPIC_CONFIG TopicTest
+    """
+    from orbitmq.admin import name_servers as admin
+
+    connected(name_servers, lambda client: admin.kv_delete(client, namespace, key, timeout_ms))
+
+
+@group.command("list")
+@click.argument("namespace")
+@name_server_options
+@output_option
+def list_(name_servers: str, timeout_ms: int, output: str, namespace: str) -> None:
+    """List the keys and values of NAMESPACE.
+
+    \b
+    Example:
+      orbitmq kv list ORDER_TOPIC_CONFIG -o json
+    """
+    from orbitmq.admin import name_servers as admin
+
+    table = connected(name_servers, lambda client: admin.kv_list(client, namespace, timeout_ms))
+    emit([{"key": key, "value": value} for key, value in sorted(table.items())], ["key", "value"], output)

@@ -1,0 +1,105 @@
+"""The `orbitmq` command: nouns, verbs, and what becomes of errors.
+
+Nouns are imported when they are used, so that no command waits for the libraries of another.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import IO, Any
+
+import click
+
+from orbitmq import kernels
+from orbitmq.common.errors import OrbitError, RemoteError
+from orbitmq.version import ROCKETMQ_VERSION, __version__
+
+NOUNS = {
+    "broker": "Brokers, as the name servers see them.",
+    "cluster": "Clusters and their brokers.",
+    "kv": "The KV configuration that name servers keep.",
+    "nameserver": "Run and configure name servers.",
+    "topic": "Topics and where their queues are.",
+}
+
+EXIT_FAILED = 1
+EXIT_UNREACHABLE = 3
+
+
+class Failure(click.ClickException):
+    """An error of ours, told in one message."""
+
+    exit_code = EXIT_FAILED
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"orbitmq: {self.message}", file=file or sys.stderr)
+
+
+class Unreachable(Failure):
+    """A server that brought no answer."""
+
+    exit_code = EXIT_UNREACHABLE
+
+
+class Root(click.Group):
+    """The group of nouns."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(NOUNS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in NOUNS:
+            return None
+        group: click.Group = importlib.import_module(f"orbitmq.cli.{cmd_name}").group
+        return group
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):  # known without importing any
+            formatter.write_dl(list(NOUNS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OrbitError as error:
+            if ctx.params["debug"]:
+                raise
+            raise (Unreachable if isinstance(error, RemoteError) else Failure)(str(error)) from error
+
+
+def version_line() -> str:
+    """What `--version` prints."""
+    python = ".".join(str(part) for part in sys.version_info[:3])
+    return f"orbitmq {__version__} (Apache RocketMQ {ROCKETMQ_VERSION} protocol, kernels {kernels.mode()}, Python {python})"
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(version_line())
+        ctx.exit()
+
+
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version and exit.")
+@click.option("--debug", is_flag=True, help="Print the traceback of an error.")
+def cli(debug: bool) -> None:
+    """OrbitMQ: RocketMQ in Python.
+
+    \b
+    Exit codes:
+      0  done
+      1  the operation failed, or was refused
+      2  the command line is wrong
+      3  a server cannot be reached, or did not answer in time
+
+    \b
+    Examples:
+      orbitmq nameserver run                  a name server on 127.0.0.1:9876
+      orbitmq cluster list -n 10.0.0.1:9876   which brokers are registered
+      orbitmq topic route TopicTest -o json   where a topic's queues are
+    """
+
+
+def main() -> None:
+    """Entry point of `orbitmq`."""
+    cli(prog_name="orbitmq")

@@ -1,0 +1,107 @@
+"""`orbitmq nameserver`: run one, look at and change the configuration of running ones."""
+
+from __future__ import annotations
+
+import click
+
+from orbitmq.cli.connection import connected, name_server_options
+from orbitmq.cli.output import emit, output_option
+
+
+@click.group("nameserver")
+def group() -> None:
+    """Run and configure name servers."""
+
+
+@group.command("run")
+@click.option("-c", "--config", "config_file", metavar="FILE", help="Java properties with RocketMQ's own key names.")
+@click.option("--port", metavar="N", help="listenPort; 0 = a free one.  [default: 9876]")
+@click.option("--bind", metavar="ADDRESS", help="bindAddress; 0.0.0.0 or :: = every interface.  [default: 127.0.0.1]")
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any other key of docs/configuration.md; may be given again.")
+@click.option("-p", "--print-config", is_flag=True, help="Print every key and its value, and exit.")
+@click.option("-m", "--print-important", is_flag=True, help="Print the important keys and their values, and exit.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    envvar="ORBITMQ_LOG_LEVEL",
+    show_envvar=True,
+)
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, envvar="ORBITMQ_LOG_FORMAT", show_envvar=True
+)
+@click.option("--log-file", metavar="FILE", envvar="ORBITMQ_LOG_FILE", show_envvar=True, help="Log here too; rotated.")
+def run(
+    config_file: str | None,
+    port: str | None,
+    bind: str | None,
+    pairs: tuple[str, ...],
+    print_config: bool,
+    print_important: bool,
+    log_level: str,
+    log_format: str,
+    log_file: str | None,
+) -> None:
+    """Run a name server until SIGTERM or Ctrl-C.
+
+    \b
+    Examples:
+      orbitmq nameserver run
+      orbitmq nameserver run -c namesrv.conf --bind 0.0.0.0
+      ORBITMQ_LISTEN_PORT=19876 orbitmq nameserver run --set enableTopicList=false
+    """
+    from orbitmq.cli.name_server_process import serve, set_up_logs
+    from orbitmq.common.config import load
+    from orbitmq.nameserver.config import NameServerConfig
+
+    flags = key_values(pairs) | {name: text for name, text in (("listenPort", port), ("bindAddress", bind)) if text is not None}
+    loaded = load(NameServerConfig, file=config_file, flags=flags)
+    config = loaded.settings
+    if print_config or print_important:
+        for name, text in config.rows(important_only=not print_config):
+            click.echo(f"{name}={text}")
+        for warning in loaded.warnings:
+            click.echo(f"warning: {warning}", err=True)
+        return
+    set_up_logs(config, level=log_level, log_format=log_format, file=log_file)
+
+    def ready(host: str, listen_port: int) -> None:
+        address = f"[{host}]:{listen_port}" if ":" in host else f"{host}:{listen_port}"
+        here = f"127.0.0.1:{listen_port}" if host in ("0.0.0.0", "::") else address  # noqa: S104 - compared, not bound
+        click.echo(f"The name server listens on {address} (TLS {config.tls_server_mode.value}); Ctrl-C stops it.")
+        click.echo(f"Brokers join it with namesrvAddr={here}. Try: orbitmq cluster list -n {here}")
+
+    serve(loaded, ready)
+
+
+@group.command("config")
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Change a dynamic key on every name server; may be given again.")
+@name_server_options
+@output_option
+def config(name_servers: str, timeout_ms: int, output: str, pairs: tuple[str, ...]) -> None:
+    """Show, or with --set change, the configuration of running name servers.
+
+    \b
+    Examples:
+      orbitmq nameserver config -n 10.0.0.1:9876
+      orbitmq nameserver config -n '10.0.0.1:9876;10.0.0.2:9876' --set enableTopicList=false
+    """
+    from orbitmq.admin import name_servers as admin
+
+    values = key_values(pairs)
+    if values:
+        connected(name_servers, lambda client: admin.update_config(client, values, timeout_ms))
+        click.echo(f"updated {', '.join(values)}", err=True)
+        return
+    found = connected(name_servers, lambda client: admin.configs(client, timeout_ms))
+    rows = [{"name_server": address, "key": key, "value": text} for address, texts in found.items() for key, text in texts.items()]
+    emit(rows, ["name_server", "key", "value"] if len(found) > 1 else ["key", "value"], output)
+
+
+def key_values(pairs: tuple[str, ...]) -> dict[str, str]:
+    """`KEY=VALUE` texts as a table."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise click.BadParameter(f"{pair!r} is not of the form KEY=VALUE", param_hint="--set")
+    return {name.strip(): text for name, _, text in (pair.partition("=") for pair in pairs)}

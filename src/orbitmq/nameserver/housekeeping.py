@@ -1,0 +1,58 @@
+"""What happens to brokers without their asking: silent ones expire, those whose connection closed leave at once.
+
+Knows neither sockets nor the event loop: whoever owns these calls `scan` every `scanNotActiveBrokerInterval` and
+`connection_closed` for each connection that went.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable
+from typing import Final, Protocol, cast
+
+from orbitmq.common.clock import Clock
+from orbitmq.nameserver.kv_config import KvConfig
+from orbitmq.nameserver.notices import MinBrokerIdNotices
+from orbitmq.nameserver.route_table import RouteTable
+
+CONFIG_LOG_FIRST_MS: Final = 60_000
+CONFIG_LOG_PERIOD_MS: Final = 600_000
+
+log = logging.getLogger(__name__)
+
+
+class Connection(Hashable, Protocol):
+    """A peer's connection, equal only to itself."""
+
+    @property
+    def remote_address(self) -> str: ...
+
+    def close(self, reason: str) -> None: ...
+
+
+class Housekeeping:
+    """The rounds of a name server."""
+
+    def __init__(self, table: RouteTable, kv_config: KvConfig, notices: MinBrokerIdNotices, clock: Clock) -> None:
+        self._table = table
+        self._kv_config = kv_config
+        self._notices = notices
+        self._clock = clock
+        self._next_config_log_ms = clock.monotonic_ms() + CONFIG_LOG_FIRST_MS
+
+    def scan(self) -> None:
+        """Take away the brokers that were silent for too long and close their connections; now and then log the KV configuration."""
+        now_ms = self._clock.monotonic_ms()
+        silenced = self._table.expire(now_ms)
+        for connection in silenced.connections:
+            peer = cast("Connection", connection)
+            log.warning("broker_expired connection=%s", peer.remote_address)
+            peer.close("the broker that registered on it was silent for longer than its heartbeat timeout")
+        self._notices.tell(silenced.changes)
+        if now_ms >= self._next_config_log_ms:
+            self._next_config_log_ms = now_ms + CONFIG_LOG_PERIOD_MS
+            self._kv_config.log_tables()
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Take away the brokers that registered on a connection that is gone."""
+        self._notices.tell(self._table.connection_closed(connection))

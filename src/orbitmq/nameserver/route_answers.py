@@ -1,0 +1,112 @@
+"""Routes as the bodies that clients get, the usual ones encoded once and kept until the route changes.
+
+Knows the table and the two JSON dialects, nothing of requests. Kept is what most clients ask for: the route as the table has it.
+What depends on more (acting masters, order configuration, zones) is made for each answer.
+
+Invariants: a kept body equals the one that would be made now; each dialect keeps at most `kept_bytes_max` of bodies, the oldest
+going first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+from typing import Final
+
+from orbitmq.nameserver.route_table import RouteTable
+from orbitmq.protocol.bodies.nameserver import MASTER_ID, PERM_WRITE, BrokerData, TopicRouteData
+
+KEPT_BYTES_MAX: Final = 32 * 1024 * 1024
+_NO_ACTING_MASTER: Final = "rmq_sys_SYNC_BROKER_MEMBER_"  # these topics tell brokers of their own group, as it is
+
+
+class RouteAnswers:
+    """The bodies of GET_ROUTEINFO_BY_TOPIC."""
+
+    def __init__(self, table: RouteTable, *, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
+        self._table = table
+        self._standard = _KeptBodies(kept_bytes_max)
+        self._default = _KeptBodies(kept_bytes_max)
+
+    def body(self, topic: str, *, standard_keys: bool) -> bytes | None:
+        """The topic's route, kept if it is; None when there is no route."""
+        changed = self._table.take_changed_topics()
+        if changed:
+            self._standard.forget(changed)
+            self._default.forget(changed)
+        kept = self._standard if standard_keys else self._default
+        body = kept.get(topic)
+        if body is None:
+            route = self._table.route(topic)
+            if route is None:
+                return None
+            body = route.encode(standard_keys=standard_keys)
+            kept.keep(topic, body)
+        return body
+
+    def route(self, topic: str, *, order_topic_conf: str | None, acting_masters: bool) -> TopicRouteData | None:
+        """The topic's route with what the table does not know of, made anew."""
+        route = self._table.route(topic)
+        if route is None:
+            return None
+        if acting_masters and not topic.startswith(_NO_ACTING_MASTER):
+            route = with_acting_masters(route)
+        return replace(route, order_topic_conf=order_topic_conf)
+
+
+def with_acting_masters(route: TopicRouteData) -> TopicRouteData:
+    """The route in which the first slave of a broker without master stands as its master, where its queues are not writable."""
+    read_only = {queues.broker_name for queues in route.queue_datas if not queues.perm & PERM_WRITE}
+    return replace(route, broker_datas=[_acting(broker) if broker.broker_name in read_only else broker for broker in route.broker_datas])
+
+
+def _acting(broker: BrokerData) -> BrokerData:
+    if not broker.enable_acting_master or not broker.broker_addrs or MASTER_ID in broker.broker_addrs:
+        return broker
+    (_, first_slave), *others = sorted(broker.broker_addrs.items())
+    return replace(broker, broker_addrs={MASTER_ID: first_slave, **dict(others)})
+
+
+def within_zone(route: TopicRouteData, zone_name: str) -> TopicRouteData:
+    """The route without the brokers of other zones; those without a master stay, so that their slaves can be read everywhere."""
+    foreign = {
+        broker.broker_name: broker
+        for broker in route.broker_datas
+        if MASTER_ID in broker.broker_addrs and (broker.zone_name or "").lower() != zone_name.lower()
+    }
+    foreign_addresses = {address for broker in foreign.values() for address in broker.broker_addrs.values()}
+    return replace(
+        route,
+        broker_datas=[broker for broker in route.broker_datas if broker.broker_name not in foreign],
+        queue_datas=[queues for queues in route.queue_datas if queues.broker_name not in foreign],
+        filter_server_table={at: servers for at, servers in route.filter_server_table.items() if at not in foreign_addresses},
+    )
+
+
+class _KeptBodies:
+    """Bodies by topic, bounded in bytes."""
+
+    __slots__ = ("_bodies", "_bytes", "_bytes_max", "get")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bodies: dict[str, bytes] = {}
+        self._bytes = 0
+        self._bytes_max = bytes_max
+        self.get = self._bodies.get  # one call less, millions of times
+
+    def keep(self, topic: str, body: bytes) -> None:
+        """Keep a body that is not kept yet, in place of the oldest if need be; one that is larger than all room is not kept."""
+        if len(body) > self._bytes_max:
+            return
+        while self._bytes + len(body) > self._bytes_max:
+            self._drop(next(iter(self._bodies)))
+        self._bodies[topic] = body
+        self._bytes += len(body)
+
+    def forget(self, topics: Set[str]) -> None:
+        """Drop the bodies of these topics."""
+        for topic in self._bodies.keys() & topics:
+            self._drop(topic)
+
+    def _drop(self, topic: str) -> None:
+        self._bytes -= len(self._bodies.pop(topic))

@@ -1,0 +1,385 @@
+"""What the name server knows: brokers, clusters, topics and their queues, and the rules by which they change.
+
+Sans-IO: time comes in as `now_ms`, connections are opaque keys, and what has to be told to others goes out as return values. Knows
+nothing of requests, JSON or sockets. State lives in `Brokers` and `TopicQueues`; this module holds the rules, which are those of
+the original except where they would leave entries behind that nothing removes:
+
+- a refused registration changes nothing;
+- a closed connection takes every broker with it that registered on it;
+- queue mappings of a static topic leave with the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from orbitmq.common.errors import RequestRefused
+from orbitmq.nameserver.brokers import Broker, BrokerAddress, Brokers, LiveBroker
+from orbitmq.nameserver.topic_queues import TopicQueues
+from orbitmq.protocol.bodies.nameserver import (
+    MASTER_ID,
+    PERM_READ,
+    PERM_WRITE,
+    TOPIC_UNIT,
+    TOPIC_UNIT_SUB,
+    BrokerData,
+    BrokerMemberGroup,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    TopicList,
+    TopicRouteData,
+)
+from orbitmq.protocol.bodies.registration import RegisterBrokerBody
+from orbitmq.protocol.codes import ResponseCode
+
+HEARTBEAT_TIMEOUT_MS: Final = 120_000  # for brokers that do not say their own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """One REGISTER_BROKER. `enable_acting_master` None marks a broker of before 5.0.
+
+    `fingerprint` stands for the whole request; None when the same request sent again could still change something.
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_server_address: str
+    connection: Hashable
+    data_version: DataVersion
+    content: RegisterBrokerBody
+    enable_acting_master: bool | None = None
+    zone_name: str | None = None
+    heartbeat_timeout_ms: int | None = None
+    delete_missing_topics: bool = False
+    fingerprint: Hashable = None
+
+
+class MinBrokerIdChange(NamedTuple):
+    """The lowest id of a broker is another's now, and these addresses should hear of it (905)."""
+
+    notify: tuple[str, ...]
+    min_broker_id: int
+    min_broker_address: str
+    offline_address: str | None = None
+    ha_address: str | None = None
+
+
+class Registered(NamedTuple):
+    """What a registration brought: for a slave, where its live master is; and who should hear of a new lowest id."""
+
+    master_address: str | None = None
+    ha_server_address: str | None = None
+    change: MinBrokerIdChange | None = None
+
+
+class Departure(NamedTuple):
+    """A broker that leaves."""
+
+    cluster: str
+    broker_name: str
+    address: str
+
+
+class Silenced(NamedTuple):
+    """What an expiry brought: connections to close, and who should hear of a new lowest id."""
+
+    connections: list[Hashable]
+    changes: list[MinBrokerIdChange]
+
+
+class RouteTable:
+    """The tables of a name server."""
+
+    def __init__(self) -> None:
+        self._brokers = Brokers()
+        self._topics = TopicQueues()
+
+    # --- brokers come ---------------------------------------------------------------------------------------------
+
+    def renew(self, cluster: str, address: str, fingerprint: Hashable, connection: Hashable, now_ms: int) -> Registered | None:
+        """Take a registration that says again what the last one said, without reading it; None when it has to be read."""
+        key = BrokerAddress(cluster, address)
+        live = self._brokers.live(key)
+        if live is None or live.renewal is None or live.renewal[0] != fingerprint or len(live.names) != 1:
+            return None
+        (name,) = live.names
+        broker = self._brokers.get(name)
+        if broker is None or live.renewal != self._renewal(fingerprint, broker):
+            return None
+        self._brokers.refresh(key, connection, now_ms)
+        return self._master_of(broker, cluster, address)
+
+    def register(self, registration: Registration, now_ms: int) -> Registered:
+        """Take a broker's address and, from a master or from the first of slaves that have none, its topics."""
+        name, broker_id, address = registration.broker_name, registration.broker_id, registration.address
+        known = self._brokers.get(name)
+        if len(registration.content.topics) == 1 and (known is None or broker_id not in known.addresses):
+            # A single topic is an addition to a registration; in place of one it would pass for all that the broker has.
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
+
+        broker = self._brokers.add(registration.cluster, name)
+        before = broker.data()
+        lowest_before = broker.lowest_id
+        broker.enable_acting_master = registration.enable_acting_master is True
+        broker.zone_name = registration.zone_name
+        for other_id in [other for other, at in broker.addresses.items() if at == address and other != broker_id]:
+            del broker.addresses[other_id]  # the same process in another role
+        key = BrokerAddress(registration.cluster, address)
+        if self._is_fenced(broker, registration):
+            self._forget_live(key, name)
+            self._note_change(broker, before)
+            return Registered()
+
+        is_first = broker_id not in broker.addresses
+        broker.addresses[broker_id] = address
+        self._note_change(broker, before)
+        speaks_for_master = registration.enable_acting_master is not None and broker_id == broker.lowest_id
+        if broker_id == MASTER_ID or speaks_for_master:
+            self._apply_topics(broker, key, registration, is_first=is_first)
+        self._set_live(broker, key, registration, now_ms)
+
+        result = self._master_of(broker, registration.cluster, address)
+        if lowest_before is not None and broker_id < lowest_before:
+            return result._replace(change=_min_id_change(broker, ha_address=registration.ha_server_address))
+        return result
+
+    def _is_fenced(self, broker: Broker, registration: Registration) -> bool:
+        """Whether a live broker with the same id and another address is in a later state than the newcomer."""
+        holder = broker.addresses.get(registration.broker_id, registration.address)
+        if holder == registration.address:
+            return False
+        live = self._brokers.live(BrokerAddress(registration.cluster, holder))
+        return live is not None and live.data_version.state_version > registration.data_version.state_version
+
+    def _apply_topics(self, broker: Broker, key: BrokerAddress, registration: Registration, *, is_first: bool) -> None:
+        topics, mappings = registration.content.topics, registration.content.queue_mappings
+        present = self._topics.topics_of(broker.name)
+        if registration.delete_missing_topics and not mappings:
+            for missing in present - topics.keys():
+                self._topics.discard(missing, broker.name)
+        live = self._brokers.live(key)
+        is_news = is_first or live is None or live.data_version != registration.data_version
+        is_read_only = registration.broker_id != MASTER_ID and broker.enable_acting_master
+        mask = ~PERM_WRITE if is_read_only else ~0
+        for name in topics if is_news else topics.keys() - self._topics.topics_of(broker.name):
+            topic = topics[name]
+            self._topics.put(name, QueueData(broker.name, topic.read_queue_nums, topic.write_queue_nums, topic.perm & mask, topic.sys_flag))
+        if is_news:
+            for name, mapping in mappings.items():
+                self._topics.put_mapping(name, mapping)
+
+    def _set_live(self, broker: Broker, key: BrokerAddress, registration: Registration, now_ms: int) -> None:
+        previous = self._brokers.live(key)
+        timeout_ms = registration.heartbeat_timeout_ms
+        fingerprint = registration.fingerprint
+        self._brokers.set_live(
+            key,
+            LiveBroker(
+                last_update_ms=now_ms,
+                timeout_ms=HEARTBEAT_TIMEOUT_MS if timeout_ms is None else timeout_ms,
+                data_version=registration.data_version,
+                connection=registration.connection,
+                ha_server_address=registration.ha_server_address,
+                names=frozenset({broker.name}) if previous is None else previous.names | {broker.name},
+                renewal=None if fingerprint is None else self._renewal(fingerprint, broker),
+            ),
+        )
+        filter_servers = registration.content.filter_servers
+        if filter_servers is not None:
+            self._set_filter_servers(key, filter_servers)
+
+    def _forget_live(self, key: BrokerAddress, name: str) -> None:
+        self._brokers.forget_live(key, name)
+        if self._brokers.live(key) is None:
+            self._set_filter_servers(key, [])
+
+    def _set_filter_servers(self, key: BrokerAddress, servers: list[str]) -> None:
+        if self._brokers.set_filter_servers(key, servers):
+            for broker in self._brokers:
+                if broker.cluster == key.cluster and key.address in broker.addresses.values():
+                    self._topics.mark_changed(broker.name)
+
+    def _renewal(self, fingerprint: Hashable, broker: Broker) -> tuple[Hashable, int, int]:
+        return fingerprint, broker.revision, self._topics.edition_of(broker.name)
+
+    def _master_of(self, broker: Broker, cluster: str, address: str) -> Registered:
+        """Where a slave at `address` finds its master, if that is alive."""
+        master = broker.addresses.get(MASTER_ID, address)
+        live = None if master == address else self._brokers.live(BrokerAddress(cluster, master))
+        return Registered() if live is None else Registered(master, live.ha_server_address)
+
+    def _note_change(self, broker: Broker, before: BrokerData) -> None:
+        if broker.data() != before:
+            self._brokers.touch(broker)
+            self._topics.mark_changed(broker.name)
+
+    def heartbeat(self, cluster: str, address: str, now_ms: int) -> None:
+        """Note that the broker at the address is alive, if it is known."""
+        live = self._brokers.live(BrokerAddress(cluster, address))
+        if live is not None:
+            live.last_update_ms = now_ms
+
+    def data_version(self, cluster: str, address: str) -> DataVersion | None:
+        """As of which version the topics of the broker at the address are known."""
+        live = self._brokers.live(BrokerAddress(cluster, address))
+        return None if live is None else live.data_version
+
+    # --- brokers go -----------------------------------------------------------------------------------------------
+
+    def unregister(self, departures: Iterable[Departure]) -> list[MinBrokerIdChange]:
+        """Take brokers away, all at once; a broker without any address leaves with its queues."""
+        reduced: set[str] = set()
+        offline_lowest: dict[str, str] = {}
+        for cluster, name, address in departures:
+            self._forget_live(BrokerAddress(cluster, address), name)
+            broker = self._brokers.get(name)
+            if broker is None:
+                continue
+            lowest = broker.lowest_id
+            broker.addresses = {broker_id: at for broker_id, at in broker.addresses.items() if at != address}
+            if not broker.addresses:
+                self._brokers.remove(broker)
+                self._topics.discard_broker(name)
+                continue
+            reduced.add(name)
+            if broker.lowest_id != lowest:
+                offline_lowest[name] = address
+        changes = []
+        for name in reduced:
+            broker = self._brokers.get(name)
+            if broker is None:
+                continue
+            self._brokers.touch(broker)
+            self._topics.mark_changed(name)
+            if broker.enable_acting_master and not broker.has_master:
+                self._topics.change_perm(name, _without_write)
+            if name in offline_lowest:
+                changes.append(_min_id_change(broker, offline_address=offline_lowest[name]))
+        return changes
+
+    def connection_closed(self, connection: Hashable) -> list[MinBrokerIdChange]:
+        """Take away the brokers that registered on the connection."""
+        return self.unregister(self._departures(self._brokers.on_connection(connection)))
+
+    def expire(self, now_ms: int) -> Silenced:
+        """Take away the brokers that were silent for too long; their connections are to be closed."""
+        silent = self._brokers.silent(now_ms)
+        connections = list(dict.fromkeys(live.connection for key in silent if (live := self._brokers.live(key)) is not None))
+        return Silenced(connections, self.unregister(self._departures(silent)))
+
+    def _departures(self, keys: Collection[BrokerAddress]) -> list[Departure]:
+        return [
+            Departure(key.cluster, name, key.address)
+            for key in keys
+            if (live := self._brokers.live(key)) is not None
+            for name in live.names
+        ]
+
+    # --- topics change --------------------------------------------------------------------------------------------
+
+    def register_topic(self, topic: str, queue_datas: Sequence[QueueData]) -> None:
+        """Add queues to a topic, up to the first on a broker that is not known; a new topic needs all of them known."""
+        known = [queues for queues in queue_datas if self._brokers.get(queues.broker_name) is not None]
+        if len(known) < len(queue_datas):
+            first_unknown = next(at for at, queues in enumerate(queue_datas) if self._brokers.get(queues.broker_name) is None)
+            known = list(queue_datas[:first_unknown]) if self._topics.queues(topic) else []
+        for queues in known:
+            self._topics.put(topic, queues)
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, or only its queues on the brokers of a cluster."""
+        if not cluster:
+            self._topics.discard_topic(topic)
+            return
+        for name in self._brokers.names_in(cluster):
+            self._topics.discard(topic, name)
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Take the write permission from all queues of the broker; the number of its topics."""
+        return self._topics.change_perm(broker_name, _without_write)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Make all queues of the broker readable and writable; the number of its topics."""
+        return self._topics.change_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
+
+    # --- what is there --------------------------------------------------------------------------------------------
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """Where the topic's queues are; None when no broker is known that has any."""
+        queues = self._topics.queues(topic)
+        brokers = [broker for name in queues if (broker := self._brokers.get(name)) is not None]
+        if not brokers:
+            return None
+        filter_servers = {
+            address: servers
+            for broker in brokers
+            for address in broker.addresses.values()
+            if (servers := self._brokers.filter_servers(BrokerAddress(broker.cluster, address))) is not None
+        }
+        mappings = self._topics.mappings(topic)
+        return TopicRouteData(
+            broker_datas=[broker.data() for broker in brokers],
+            queue_datas=list(queues.values()),
+            filter_server_table=filter_servers,
+            topic_queue_mapping_by_broker=None if mappings is None else dict(mappings),
+        )
+
+    def take_changed_topics(self) -> Set[str]:
+        """The topics whose routes changed since this was last asked; for the one who keeps encoded routes."""
+        return self._topics.take_changed()
+
+    def cluster_info(self) -> ClusterInfo:
+        """Every broker and cluster."""
+        return ClusterInfo({broker.name: broker.data() for broker in self._brokers}, self._brokers.clusters)
+
+    def member_group(self, cluster: str, broker_name: str) -> BrokerMemberGroup:
+        """The addresses of a broker; none when it is not known."""
+        broker = self._brokers.get(broker_name)
+        return BrokerMemberGroup(cluster, broker_name, {} if broker is None else broker.data().broker_addrs)
+
+    def topics(self) -> TopicList:
+        """All topics."""
+        return TopicList(list(self._topics.topics))
+
+    def topics_of_cluster(self, cluster: str) -> TopicList:
+        """The topics that have queues on a broker of the cluster."""
+        return TopicList(sorted(set().union(*map(self._topics.topics_of, self._brokers.names_in(cluster)))))
+
+    def system_topics(self) -> TopicList:
+        """The topics that brokers make for themselves: one per cluster and one per broker; and the address of some broker."""
+        names = dict.fromkeys(name for cluster, members in self._brokers.clusters.items() for name in (cluster, *members))
+        return TopicList(list(names), next((at for broker in self._brokers for at in broker.data().broker_addrs.values()), None))
+
+    def unit_topics(self) -> TopicList:
+        """The topics with the unit flag."""
+        return self._topics_by_flag(lambda flag: flag & TOPIC_UNIT != 0)
+
+    def unit_sub_topics(self) -> TopicList:
+        """The topics with unit subscriptions."""
+        return self._topics_by_flag(lambda flag: flag & TOPIC_UNIT_SUB != 0)
+
+    def unit_sub_not_unit_topics(self) -> TopicList:
+        """The topics with unit subscriptions that are no unit topics themselves."""
+        return self._topics_by_flag(lambda flag: flag & (TOPIC_UNIT | TOPIC_UNIT_SUB) == TOPIC_UNIT_SUB)
+
+    def _topics_by_flag(self, is_wanted: Callable[[int], bool]) -> TopicList:
+        return TopicList([topic for topic, flag in self._topics.first_flags() if is_wanted(flag)])
+
+
+def _without_write(perm: int) -> int:
+    return perm & ~PERM_WRITE
+
+
+def _min_id_change(broker: Broker, *, offline_address: str | None = None, ha_address: str | None = None) -> MinBrokerIdChange:
+    """Everybody hears of a member that left; of one that came, all but itself, unless it is alone."""
+    lowest = min(broker.addresses)
+    members = dict(sorted(broker.addresses.items()))
+    if offline_address is None and len(members) > 1:
+        del members[lowest]
+    return MinBrokerIdChange(tuple(members.values()), lowest, broker.addresses[lowest], offline_address, ha_address)

@@ -1,0 +1,156 @@
+"""Which queues each topic has on which broker, looked up from either side.
+
+Knows nothing of addresses, liveness or the rules by which brokers register. Both directions are kept, so that taking a broker
+away costs what that broker has, not what everybody has. Equal queue data of a broker is one object: with 10,000 topics on each
+of 100 brokers that is a million references to some hundred tuples.
+
+Invariants: a topic is here while some broker has queues for it; both directions agree; queue mappings of a static topic leave
+with the topic; every topic whose queues or mappings changed since the last `take_changed` is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from itertools import count
+from sys import intern
+
+from orbitmq.protocol.bodies.nameserver import QueueData, TopicQueueMappingInfo
+
+
+class TopicQueues:
+    """topic -> broker -> queues, and broker -> topics."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, dict[str, QueueData]] = {}
+        self._topics: dict[str, _TopicsOfBroker] = {}
+        self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
+        self._changed: set[str] = set()
+        self._editions = count(1)
+
+    @property
+    def topics(self) -> Collection[str]:
+        return self._queues.keys()
+
+    def queues(self, topic: str) -> Mapping[str, QueueData]:
+        """The topic's queues by broker; nothing when the topic is not known."""
+        return self._queues.get(topic, {})
+
+    def topics_of(self, broker: str) -> Set[str]:
+        """The topics that have queues on the broker."""
+        known = self._topics.get(broker)
+        return known.topics if known is not None else frozenset()
+
+    def edition_of(self, broker: str) -> int:
+        """Another number after each change of which topics the broker has; 0 while it has none."""
+        known = self._topics.get(broker)
+        return 0 if known is None else known.edition
+
+    def mappings(self, topic: str) -> Mapping[str, TopicQueueMappingInfo] | None:
+        """A static topic's queue mappings by broker."""
+        return self._mappings.get(topic)
+
+    def first_flags(self) -> Iterable[tuple[str, int]]:
+        """Every topic with the system flag that the broker known longest gave it."""
+        for topic, queues in self._queues.items():
+            yield topic, next(iter(queues.values())).topic_sys_flag
+
+    def put(self, topic: str, queues: QueueData) -> None:
+        """Set the topic's queues on the broker that `queues` names."""
+        broker = queues.broker_name
+        by_broker = self._queues.get(topic)
+        present = None if by_broker is None else by_broker.get(broker)
+        if present == queues:
+            return
+        known = self._topics.get(broker)
+        if known is None:
+            known = self._topics[broker] = _TopicsOfBroker()
+        if present is None:
+            topic = intern(topic)  # every registration brings its own copy of the name; one is kept
+            known.topics.add(topic)
+            known.edition = next(self._editions)
+        if by_broker is None:
+            by_broker = self._queues[topic] = {}
+        shared = known.shared(queues)
+        by_broker[shared.broker_name] = shared
+        self._changed.add(topic)
+
+    def put_mapping(self, topic: str, mapping: TopicQueueMappingInfo) -> None:
+        """Set the queue mapping of a static topic on the broker that `mapping` names; a topic without queues has none."""
+        if topic in self._queues:
+            self._mappings.setdefault(topic, {})[mapping.broker_name] = mapping
+            self._changed.add(topic)
+
+    def discard(self, topic: str, broker: str) -> None:
+        """Take the topic's queues on the broker away; the topic goes with its last queues."""
+        by_broker = self._queues.get(topic)
+        if by_broker is None or by_broker.pop(broker, None) is None:
+            return
+        self._changed.add(topic)
+        known = self._topics[broker]
+        known.topics.remove(topic)
+        known.edition = next(self._editions)
+        if not known.topics:
+            del self._topics[broker]
+        if not by_broker:
+            del self._queues[topic]
+            self._mappings.pop(topic, None)
+
+    def discard_topic(self, topic: str) -> None:
+        """Take the topic away from every broker."""
+        for broker in list(self.queues(topic)):
+            self.discard(topic, broker)
+
+    def discard_broker(self, broker: str) -> None:
+        """Take the broker's queues of every topic away."""
+        known = self._topics.pop(broker, None)
+        if known is None:
+            return
+        for topic in known.topics:
+            by_broker = self._queues[topic]
+            del by_broker[broker]
+            if not by_broker:
+                del self._queues[topic]
+                self._mappings.pop(topic, None)
+        self._changed |= known.topics
+
+    def change_perm(self, broker: str, change: Callable[[int], int]) -> int:
+        """Change the permission of all queues of the broker; the number of its topics."""
+        known = self._topics.get(broker)
+        if known is None:
+            return 0
+        changed: dict[QueueData, QueueData] = {}
+        for topic in known.topics:
+            by_broker = self._queues[topic]
+            queues = by_broker[broker]
+            if queues not in changed:
+                changed[queues] = known.shared(queues._replace(perm=change(queues.perm)))
+            by_broker[broker] = changed[queues]
+        self._changed |= known.topics
+        return len(known.topics)
+
+    def mark_changed(self, broker: str) -> None:
+        """Say that the broker itself changed, and with it the routes of its topics."""
+        self._changed.update(self.topics_of(broker))
+
+    def take_changed(self) -> Set[str]:
+        """The topics whose routes changed since this was last asked."""
+        if not self._changed:
+            return frozenset()
+        changed, self._changed = self._changed, set()
+        return changed
+
+
+class _TopicsOfBroker:
+    """A broker's topics, and the one object for each of its equal queue data."""
+
+    __slots__ = ("_shared", "edition", "topics")
+
+    def __init__(self) -> None:
+        self.topics: set[str] = set()
+        self.edition = 0
+        self._shared: dict[QueueData, QueueData] = {}
+
+    def shared(self, queues: QueueData) -> QueueData:
+        if len(self._shared) > len(self.topics):  # mostly shapes that nobody has any more; they were shared only to save memory
+            self._shared.clear()
+        return self._shared.setdefault(queues, queues)

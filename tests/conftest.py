@@ -1,0 +1,3 @@
+"""What every test shares: the table of outside programs."""
+
+pytest_plugins = ["requirements_table"]

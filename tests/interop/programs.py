@@ -1,0 +1,108 @@
+"""The programs in `java/`, run with the jars of one release: `mqadmin` and a driver of the real client.
+
+Invariant: a program that was started here has ended when its `with` block is left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from interop.apache import STOP_WITHIN_S, Release
+
+_DRIVER_WITHIN_S = 100.0
+
+
+@contextmanager
+def _started(release: Release, home: Path, *arguments: str, options: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[bytes]]:
+    """A Java program of ours with pipes to it; its input ends with the block, and that ends it."""
+    command = release.java(home, *arguments, options=options, compiled=True)
+    environment = {**os.environ, "ROCKETMQ_HOME": str(home)}
+    with (home / "console.log").open("ab") as errors:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdout:
+        try:
+            yield process
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(STOP_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class Admin:
+    """`mqadmin` of one release: one JVM that runs sub-commands one after the other, since each start would take seconds."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def __call__(self, *arguments: str) -> str:
+        """Run one sub-command and return all that it printed, on standard output and error."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\x1f".join(arguments).encode() + b"\n")
+        self._process.stdin.flush()
+        length = self._process.stdout.readline()
+        if not length:
+            raise RuntimeError(f"the JVM of mqadmin ended in: mqadmin {' '.join(arguments)}")
+        return self._process.stdout.read(int(length)).decode()
+
+
+@contextmanager
+def admin(release: Release, home: Path) -> Iterator[Admin]:
+    """An `mqadmin` that lives as long as the block."""
+    with _started(release, home, "AdminShell") as process:
+        yield Admin(process)
+
+
+def round_trip(
+    release: Release, home: Path, name_servers: str, topic: str, count: int, options: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
+    """Send `count` messages with the real client and consume them; returns the lines the driver printed."""
+    command = release.java(home, "Driver", "roundtrip", name_servers, topic, str(count), options=options, compiled=True)
+    said = subprocess.run(command, capture_output=True, text=True, timeout=_DRIVER_WITHIN_S, check=False)
+    assert said.returncode == 0, f"the driver failed:\n{said.stdout}\n{said.stderr}"
+    return [json.loads(line) for line in said.stdout.splitlines() if line.startswith("{")]
+
+
+class Load:
+    """The driver in its load mode: sends without end, and asks for the route over one new connection after the other."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """The driver's lines as they come: one per route that a new connection got."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(b"{"):
+                yield json.loads(line)
+
+    def wait_for_routes(self, count: int) -> None:
+        """Wait until `count` more new connections got their route."""
+        for _, line in zip(range(count), self.lines(), strict=False):
+            assert line["event"] == "route", line
+
+    def finish(self) -> dict[str, Any]:
+        """End the load and return its closing line: sends, routes and failures."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        closing = [line for line in self.lines() if line["event"] == "done"]
+        assert closing, "the driver ended without its closing line"
+        return closing[0]
+
+
+@contextmanager
+def load(release: Release, home: Path, name_servers: str, topic: str, options: tuple[str, ...] = ()) -> Iterator[Load]:
+    """Load by the real client for as long as the block lasts."""
+    with _started(release, home, "Driver", "load", name_servers, topic, options=options) as process:
+        yield Load(process)
