@@ -141,7 +141,8 @@ class Peer:
     async def receive(self) -> RemotingCommand:
         """The next command that the server sends."""
         head = await self.reader.readexactly(4)
-        return frame.decode_one(head + await self.reader.readexactly(struct.unpack(">i", head)[0]))
+        command: RemotingCommand = frame.decode_one(head + await self.reader.readexactly(struct.unpack(">i", head)[0]))
+        return command
 
     async def ask(self, data: bytes) -> RemotingCommand:
         self.write(data)

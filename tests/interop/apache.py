@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -236,13 +236,18 @@ class Server:
 @contextmanager
 def running(*servers: Server) -> Iterator[None]:
     """All of these started at the same time, and every one of them ended with the block."""
-    with ExitStack() as stack:
+    try:
         for server in servers:
-            stack.callback(server.stop)
             server.start()
         for server in servers:
             server.wait_ready()
         yield
+    finally:
+        for server in servers:
+            if server.is_alive():
+                server.send_signal(signal.SIGTERM)
+        for server in servers:
+            server.stop()
 
 
 def _server(
@@ -303,7 +308,5 @@ def broker(
         "traceTopicEnable": "false",
         "diskMaxUsedSpaceRatio": 95,
     }
-    if release.is_5:
-        own["timerWheelEnable"] = "false"  # its wheel file alone has 38 MB
     merged = {**own, **(settings or {})}
     return _server(release, home, port, "org.apache.rocketmq.broker.BrokerStartup", merged, options, variables or {})

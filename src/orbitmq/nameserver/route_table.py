@@ -11,6 +11,7 @@ the original except where they would leave entries behind that nothing removes:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -34,6 +35,8 @@ from orbitmq.protocol.bodies.nameserver import (
 )
 from orbitmq.protocol.bodies.registration import RegisterBrokerBody
 from orbitmq.protocol.codes import ResponseCode
+
+log = logging.getLogger(__name__)
 
 HEARTBEAT_TIMEOUT_MS: Final = 120_000  # for brokers that do not say their own
 
@@ -121,6 +124,7 @@ class RouteTable:
         known = self._brokers.get(name)
         if len(registration.content.topics) == 1 and (known is None or broker_id not in known.addresses):
             # A single topic is an addition to a registration; in place of one it would pass for all that the broker has.
+            log.warning("registration_refused broker=%s id=%d address=%s reason='single topic before all'", name, broker_id, address)
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
 
         broker = self._brokers.add(registration.cluster, name)
@@ -132,11 +136,14 @@ class RouteTable:
             del broker.addresses[other_id]  # the same process in another role
         key = BrokerAddress(registration.cluster, address)
         if self._is_fenced(broker, registration):
+            log.warning("registration_ignored broker=%s id=%d address=%s reason='earlier state'", name, broker_id, address)
             self._forget_live(key, name)
             self._note_change(broker, before)
             return Registered()
 
         is_first = broker_id not in broker.addresses
+        if broker.addresses.get(broker_id) != address:
+            log.info("broker_registered cluster=%s broker=%s id=%d address=%s", registration.cluster, name, broker_id, address)
         broker.addresses[broker_id] = address
         self._note_change(broker, before)
         speaks_for_master = registration.enable_acting_master is not None and broker_id == broker.lowest_id
@@ -242,6 +249,7 @@ class RouteTable:
             if broker is None:
                 continue
             lowest = broker.lowest_id
+            log.info("broker_unregistered cluster=%s broker=%s address=%s", cluster, name, address)
             broker.addresses = {broker_id: at for broker_id, at in broker.addresses.items() if at != address}
             if not broker.addresses:
                 self._brokers.remove(broker)
@@ -294,6 +302,7 @@ class RouteTable:
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, or only its queues on the brokers of a cluster."""
+        log.info("topic_deleted topic=%s cluster=%s", topic, cluster or "all")
         if not cluster:
             self._topics.discard_topic(topic)
             return

@@ -45,7 +45,7 @@ def decode(buffer: bytes | bytearray, start: int, end: int) -> RemotingCommand:
             if command is not None:
                 return command
         return decode_general(bytes(buffer[start:end]))
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise ProtocolError(f"a JSON header of {end - start} bytes cannot be read: {problem}") from problem
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -208,8 +210,7 @@ class RemotingClient:
                 f"TLS with {address} failed: {problem}; does it speak TLS, and do both sides trust each other?"
             ) from problem
         except (OSError, UnicodeError) as problem:  # UnicodeError: no host can have that name
-            why = getattr(problem, "strerror", None) or problem
-            raise RemoteUnavailable(f"cannot connect to {address}: {why}; is a server running there?") from problem
+            raise RemoteUnavailable(f"cannot connect to {address}: {_why(problem)}; is a server running there?") from problem
         return link.channel
 
     def forget(self, channel: Channel) -> None:
@@ -246,3 +247,10 @@ class _Connections:
     def on_exception(self, channel: Channel, problem: BaseException) -> None: ...
 
     def on_idle(self, channel: Channel) -> None: ...
+
+
+def _why(problem: OSError | UnicodeError) -> str:
+    """What the system says of a failed connect; asyncio puts a text of its own in its place."""
+    if isinstance(problem, OSError) and problem.errno is not None and not isinstance(problem, socket.gaierror):
+        return os.strerror(problem.errno)
+    return getattr(problem, "strerror", None) or str(problem)

@@ -97,6 +97,11 @@ class Dispatcher:
         self._draining = True
         self._unhindered.clear()
 
+    async def close(self) -> None:
+        """Drop the requests that wait in lanes and cancel those that run; for when the servers that feed it are stopped."""
+        for lane in self._lanes:
+            await lane.close()
+
     @property
     def in_flight(self) -> int:
         """How many requests run or wait in lanes."""
@@ -212,6 +217,17 @@ class Lane:
         self._waiting.append(job)
         self._plan_expiry()
         return None
+
+    async def close(self) -> None:
+        """Let nobody wait or run any more."""
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _start(self, job: _Job, refused: str | None) -> None:
         task = asyncio.ensure_future(self._run(job, refused))

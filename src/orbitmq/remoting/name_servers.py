@@ -51,7 +51,7 @@ def parse_list(text: str) -> list[str]:
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[ipv6]:port`."""
     host, colon, port = address.removeprefix("http://").rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not colon or not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65536:
         raise ConfigurationError(
             f"{address!r} is not an address of the form host:port; several are separated by ';', as in 10.0.0.1:9876;10.0.0.2:9876"
         )
@@ -68,10 +68,15 @@ async def look_up(url: str, timeout_ms: int = 3000) -> list[str]:
     """The name servers that the address server at `url` tells."""
 
     def fetch() -> bytes:
-        import urllib.request  # here, since few need it and it is slow to import
+        import urllib.error  # here, since few need it and it is slow to import
+        import urllib.request
 
-        with urllib.request.urlopen(url, timeout=timeout_ms / 1000) as answer:  # noqa: S310 - the scheme is checked below
-            return answer.read(LOOKUP_BYTES_MAX)  # type: ignore[no-any-return]
+        try:
+            with urllib.request.urlopen(url, timeout=timeout_ms / 1000) as answer:  # noqa: S310 - the scheme is checked below
+                return answer.read(LOOKUP_BYTES_MAX)  # type: ignore[no-any-return]
+        except urllib.error.HTTPError as problem:
+            with problem:  # it holds the connection
+                raise
 
     if not url.startswith(("http://", "https://")):
         raise ConfigurationError(f"{url!r} is not an http address of an address server, such as http://host:8080/rocketmq/nsaddr")

@@ -153,7 +153,8 @@ def test_a_callback_that_fails_costs_neither_the_connection_nor_other_callbacks(
         raise RuntimeError("a callback fails")
 
     async def scenario() -> None:
-        witness, results = Witness(), []
+        witness = Witness()
+        results: list[RemotingCommand | Exception] = []
         async with serving(listeners=(witness,)) as server, connected(server) as peer:
             await peer.ask(request(ECHO, 0))
             channel, endpoint = witness.channels[0], server.endpoint

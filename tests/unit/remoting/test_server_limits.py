@@ -59,7 +59,8 @@ async def read(peer: socket.socket, size: int) -> bytes:
 
 async def read_command(peer: socket.socket) -> RemotingCommand:
     head = await read(peer, 4)
-    return frame.decode_one(head + await read(peer, struct.unpack(">i", head)[0]))
+    command: RemotingCommand = frame.decode_one(head + await read(peer, struct.unpack(">i", head)[0]))
+    return command
 
 
 def test_a_peer_that_does_not_read_is_not_read_and_gets_every_answer_when_it_does() -> None:

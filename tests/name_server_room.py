@@ -1,4 +1,4 @@
-"""A name server's rooms put together without a socket: what the tests of this folder talk to."""
+"""A name server's rooms put together without a socket: what their tests talk to."""
 
 from __future__ import annotations
 
@@ -99,8 +99,12 @@ class NameServerRoom:
         assert isinstance(answer, RemotingCommand)
         return answer
 
-    def ask(self, code: int, body: bytes | None = None, *, version: int = CURRENT_VERSION, **fields: str) -> RemotingCommand:
+    def ask(self, code: int, body: bytes | None = None, /, **fields: str) -> RemotingCommand:
         """The answer to a request with these ext fields."""
+        return self.ask_as(CURRENT_VERSION, code, body, **fields)
+
+    def ask_as(self, version: int, code: int, body: bytes | None = None, /, **fields: str) -> RemotingCommand:
+        """The answer to a request of a peer of that version."""
         return self.serve(RemotingCommand(code, ext_fields=fields or None, body=body, version=version))
 
     def route(self, topic: str, **fields: str) -> TopicRouteData | None:
