@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import itertools
 import random
 import sys
 import time
@@ -125,7 +126,7 @@ def corpus() -> list[bytes]:
     """Frames of real peers: whole, their headers alone, and two in a row."""
     frames = [path.read_bytes() for path in sorted(CORPUS.iterdir())]
     headers = [data[8 : 8 + int.from_bytes(data[5:8], "big")] for data in frames]
-    return frames + headers + [one + two for one, two in zip(frames, frames[1:], strict=False)]
+    return frames + headers + [one + two for one, two in itertools.pairwise(frames)]
 
 
 def mutations(seeds: list[bytes], choose: random.Random) -> Iterator[bytes]:
@@ -165,16 +166,14 @@ def _mutate(data: bytearray, seeds: list[bytes], choose: random.Random) -> None:
 def _run(seconds: float, seed: int) -> None:
     """Mutate until the time is over; an input that breaks the target is shown, and its error raised."""
     ends = time.monotonic() + seconds
-    count = 0
-    for data in mutations(corpus(), random.Random(seed)):
+    for count, data in enumerate(mutations(corpus(), random.Random(seed))):
         try:
             one_input(data)
         except BaseException:
             print(f"input {count} of seed {seed}: {data!r}", file=sys.stderr)
             raise
-        count += 1
         if time.monotonic() > ends:
-            print(f"{count} inputs of seed {seed}: no finding")
+            print(f"{count + 1} inputs of seed {seed}: no finding")
             return
 
 

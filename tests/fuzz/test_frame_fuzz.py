@@ -6,8 +6,8 @@ import itertools
 import random
 
 import pytest
-from fuzz import frame_target
 
+from fuzz import frame_target
 from orbitmq.protocol import frame
 
 

@@ -29,7 +29,8 @@ def register(name: str, topics: int, counter: int) -> Request:
         topic: {"topicName": topic, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicFilterType": "SINGLE_TAG"}
         for topic in (f"topic-{number}" for number in range(topics))
     }
-    body = {"filterServerList": [], "topicConfigSerializeWrapper": {"dataVersion": {"counter": counter, "timestamp": 1}, "topicConfigTable": table}}
+    wrapper = {"dataVersion": {"counter": counter, "timestamp": 1}, "topicConfigTable": table}
+    body = {"filterServerList": [], "topicConfigSerializeWrapper": wrapper}
     fields = {"brokerName": name, "brokerAddr": f"{name}:10911", "clusterName": "soak", "haServerAddr": f"{name}:10912", "brokerId": "0"}
     return Request(103, fields, json.dumps(body).encode())
 

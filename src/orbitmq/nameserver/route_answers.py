@@ -3,13 +3,15 @@
 Knows the table and the two JSON dialects, nothing of requests. Kept is what most clients ask for: the route as the table has it.
 What depends on more (acting masters, order configuration, zones) is made for each answer.
 
-Invariants: a kept body equals the one that would be made now; each dialect keeps at most `kept_bytes_max` of bodies, the oldest
-going first.
+Topics whose queues are alike on the same brokers have the same route, and share one body: a cluster has many topics and few shapes.
+
+Invariants: a kept body equals the one that would be made now; each dialect keeps at most `kept_bytes_max` of bodies, and begins
+anew when they do not suffice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Hashable, Set
 from dataclasses import replace
 from typing import Final
 
@@ -37,11 +39,15 @@ class RouteAnswers:
         kept = self._standard if standard_keys else self._default
         body = kept.get(topic)
         if body is None:
-            route = self._table.route(topic)
-            if route is None:
+            shape = self._table.shape(topic)
+            if shape is None:
                 return None
-            body = route.encode(standard_keys=standard_keys)
-            kept.keep(topic, body)
+            body = kept.of_shape(shape)
+            if body is None:
+                route = self._table.route(topic)
+                assert route is not None, f"topic {topic} has a shape and no route"
+                body = route.encode(standard_keys=standard_keys)
+            kept.keep(topic, shape, body)
         return body
 
     def route(self, topic: str, *, order_topic_conf: str | None, acting_masters: bool) -> TopicRouteData | None:
@@ -84,29 +90,32 @@ def within_zone(route: TopicRouteData, zone_name: str) -> TopicRouteData:
 
 
 class _KeptBodies:
-    """Bodies by topic, bounded in bytes."""
+    """Bodies by topic and by shape, bounded in bytes."""
 
-    __slots__ = ("_bodies", "_bytes", "_bytes_max", "get")
+    __slots__ = ("_by_shape", "_by_topic", "_bytes", "_bytes_max", "get", "of_shape")
 
     def __init__(self, bytes_max: int) -> None:
-        self._bodies: dict[str, bytes] = {}
+        self._by_topic: dict[str, bytes] = {}
+        self._by_shape: dict[Hashable, bytes] = {}  # all that are kept, also those of topics that have another shape by now
         self._bytes = 0
         self._bytes_max = bytes_max
-        self.get = self._bodies.get  # one call less, millions of times
+        self.get = self._by_topic.get  # one call less, millions of times
+        self.of_shape = self._by_shape.get
 
-    def keep(self, topic: str, body: bytes) -> None:
-        """Keep a body that is not kept yet, in place of the oldest if need be; one that is larger than all room is not kept."""
-        if len(body) > self._bytes_max:
-            return
-        while self._bytes + len(body) > self._bytes_max:
-            self._drop(next(iter(self._bodies)))
-        self._bodies[topic] = body
-        self._bytes += len(body)
+    def keep(self, topic: str, shape: Hashable, body: bytes) -> None:
+        """Keep a body, and begin anew when there is no room; one that is larger than all room is not kept."""
+        if shape not in self._by_shape:
+            if len(body) > self._bytes_max:
+                return
+            if self._bytes + len(body) > self._bytes_max:
+                self._by_topic.clear()
+                self._by_shape.clear()
+                self._bytes = 0
+            self._by_shape[shape] = body
+            self._bytes += len(body)
+        self._by_topic[topic] = body
 
     def forget(self, topics: Set[str]) -> None:
-        """Drop the bodies of these topics."""
-        for topic in self._bodies.keys() & topics:
-            self._drop(topic)
-
-    def _drop(self, topic: str) -> None:
-        self._bytes -= len(self._bodies.pop(topic))
+        """These topics have another route now."""
+        for topic in self._by_topic.keys() & topics:
+            del self._by_topic[topic]

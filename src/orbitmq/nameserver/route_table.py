@@ -210,6 +210,7 @@ class RouteTable:
         if self._brokers.set_filter_servers(key, servers):
             for broker in self._brokers:
                 if broker.cluster == key.cluster and key.address in broker.addresses.values():
+                    self._brokers.touch(broker)
                     self._topics.mark_changed(broker.name)
 
     def _renewal(self, fingerprint: Hashable, broker: Broker) -> tuple[Hashable, int, int]:
@@ -338,6 +339,16 @@ class RouteTable:
             filter_server_table=filter_servers,
             topic_queue_mapping_by_broker=None if mappings is None else dict(mappings),
         )
+
+    def shape(self, topic: str) -> Hashable:
+        """What decides a topic's route: topics of equal shape have equal routes, now and later. None when there is no route."""
+        queues = self._topics.queues(topic)
+        revisions = tuple(broker.revision for name in queues if (broker := self._brokers.get(name)) is not None)
+        if not revisions:
+            return None
+        if self._topics.mappings(topic) is not None:
+            return object()  # a static topic's route is like no other
+        return tuple(queues.values()), revisions
 
     def take_changed_topics(self) -> Set[str]:
         """The topics whose routes changed since this was last asked; for the one who keeps encoded routes."""

@@ -67,7 +67,9 @@ def frame_end(buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.P
         return 0
     p = address(buffer)
     length = get32(p, start)
-    if length < 4 or length > 0x7FFFFFFF:
+    if length > 0x7FFFFFFF:
+        length -= 1 << 32
+    if length < 4:
         raise ProtocolError(f"a frame of length {length}: the shortest has 4")
     if length + 4 > limits.frame_length_max:
         raise ProtocolError(f"a frame of {length + 4} bytes: at most {limits.frame_length_max} are taken")
@@ -98,6 +100,6 @@ def decode(buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_s
 
 def decode_one(frame: bytes) -> RemotingCommand:
     """The command of exactly one frame, its length word included."""
-    if frame_end(frame, 0, len(frame), FrameLimits()) != len(frame):
+    if not frame or frame_end(frame, 0, len(frame), FrameLimits()) != len(frame):
         raise ProtocolError(f"{len(frame)} bytes are not exactly one frame")
     return decode(frame, 0, len(frame))

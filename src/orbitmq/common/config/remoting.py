@@ -35,7 +35,9 @@ class RemotingServerSettings(Settings):
     server_selector_threads: int = key(3, _THREADS, use=Use.NO_EFFECT)
     server_oneway_semaphore_value: int = key(256, "One-way calls to a peer are bounded by `writeBufferHighWaterMark`.", use=Use.NO_EFFECT)
     server_async_semaphore_value: int = key(64, "Calls to a peer are bounded by `writeBufferHighWaterMark`.", use=Use.NO_EFFECT)
-    server_channel_max_idle_time_seconds: int = key(120, "A connection without any byte in or out for so long is closed; 0 = never.", minimum=0)
+    server_channel_max_idle_time_seconds: int = key(
+        120, "A connection without any byte in or out for so long is closed; 0 = never.", minimum=0
+    )
     server_socket_snd_buf_size: int = key(0, "SO_SNDBUF of accepted sockets, bytes; 0 = the system's choice.", minimum=0)
     server_socket_rcv_buf_size: int = key(0, "SO_RCVBUF of accepted sockets, bytes; 0 = the system's choice.", minimum=0)
     write_buffer_high_water_mark: int = key(
@@ -48,7 +50,9 @@ class RemotingServerSettings(Settings):
     server_netty_worker_group_enable: bool = key(True, _NETTY, use=Use.NO_EFFECT, releases=APACHE_5)
     server_pooled_byte_buf_allocator_enable: bool = key(True, _NETTY, use=Use.NO_EFFECT)
     enable_shutdown_gracefully: bool = key(
-        False, "Whether a stop first answers GO_AWAY for `shutdownWaitTimeSeconds`, so that clients move to another server.", releases=APACHE_5
+        False,
+        "Whether a stop first answers GO_AWAY for `shutdownWaitTimeSeconds`, so that clients move to another server.",
+        releases=APACHE_5,
     )
     shutdown_wait_time_seconds: int = key(30, "See `enableShutdownGracefully`.", minimum=0, releases=APACHE_5)
     use_epoll_native_selector: bool = key(False, "epoll is used wherever the system has it.", use=Use.NO_EFFECT)
