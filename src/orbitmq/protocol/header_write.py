@@ -33,7 +33,7 @@ def write_frame(command: RemotingCommand) -> bytes:
     fields = command.ext_fields
     body = command.body
     body_size: cython.Py_ssize_t = 0 if body is None else len(body)
-    bound: cython.Py_ssize_t = FIXED_SIZE + body_size
+    bound: cython.Py_ssize_t = FIXED_SIZE
     if fields is not None:
         for name, value in fields.items():
             bound += ESCAPED_SIZE * (utf8_size(name) + utf8_size(value)) + 6
@@ -69,12 +69,10 @@ def write_frame(command: RemotingCommand) -> bytes:
         raise ProtocolError(f"a header of {header_size} bytes does not fit a frame: at most {0xFFFFFF}")
     put32(p, 0, 4 + header_size + body_size)
     put32(p, 4, header_size)
-    if body_size:
-        copy(p, at, address(body), 0, body_size)
-    frame = text_bytes(p, 0, at + body_size)
-    if len(buffer) > 1024 * 1024:  # a large answer does not hold its memory for ever
+    frame = text_bytes(p, 0, at)
+    if len(buffer) > 1024 * 1024:  # a large header does not hold its memory for ever
         _scratch = bytearray(64 * 1024)
-    return frame
+    return frame + body if body_size else frame
 
 
 @cython.cfunc
