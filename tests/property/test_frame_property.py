@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import golden_data
 from orbitmq.common.errors import ProtocolError
-from orbitmq.protocol import frame, header_json, header_scan, header_write
+from orbitmq.protocol import frame, header_binary, header_json, header_scan, header_write
 from orbitmq.protocol.codes import LanguageCode
 from orbitmq.protocol.command import RemotingCommand, SerializeType
 
@@ -72,28 +72,34 @@ def cut(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @given(commands)
+@settings(deadline=None)
 def test_what_is_written_reads_back(command: RemotingCommand) -> None:
     assert frame.decode_one(frame.encode(command)) == command
 
 
-@given(json_commands)
-def test_the_kernel_and_the_general_encoder_write_the_same(command: RemotingCommand) -> None:
-    assert header_write.write_frame(command)[8:] == header_json.encode(command) + (command.body or b"")
+@given(commands)
+@settings(deadline=None)
+def test_the_kernel_and_the_general_encoders_write_the_same(command: RemotingCommand) -> None:
+    general = header_json.encode if command.serialize_type is SerializeType.JSON else header_binary.encode
+    assert header_write.write_frame(command)[8:] == general(command) + (command.body or b"")
 
 
 @given(ANY_TEXT, st.dictionaries(ANY_TEXT, ANY_TEXT, max_size=3), st.sampled_from(SerializeType))
+@settings(deadline=None)
 def test_text_that_is_none_is_replaced_and_never_an_error(remark: str, fields: dict[str, str], kind: SerializeType) -> None:
     command = RemotingCommand(1, remark=remark, ext_fields=fields, serialize_type=kind)
     frame.decode_one(frame.encode(command))
 
 
 @given(st.lists(commands, max_size=5), st.lists(st.integers(0, 10_000), max_size=6))
+@settings(deadline=None)
 def test_frames_in_any_pieces_are_the_same_frames(sent: list[RemotingCommand], cuts: list[int]) -> None:
     data = b"".join(map(frame.encode, sent))
     assert read_all(cut(data, cuts)) == (sent, False)
 
 
 @given(st.binary(max_size=400), st.lists(st.integers(0, 400), max_size=6))
+@settings(deadline=None)
 @example(b"\x00\x00\x00\x04\x01\x00\x00\x00", [])
 @example(b"\x00\x00\x00\x04\x00\x00\x00\x00", [])
 def test_any_bytes_in_any_pieces_give_commands_or_a_protocol_error(data: bytes, cuts: list[int]) -> None:
@@ -101,6 +107,7 @@ def test_any_bytes_in_any_pieces_give_commands_or_a_protocol_error(data: bytes, 
 
 
 @given(st.integers(0, 255), st.binary(max_size=300), st.integers(0, 320))
+@settings(deadline=None)
 def test_any_header_in_a_right_frame_gives_a_command_or_a_protocol_error(kind: int, content: bytes, header_length: int) -> None:
     data = (len(content) + 4).to_bytes(4, "big") + bytes([kind]) + header_length.to_bytes(3, "big") + content
     with contextlib.suppress(ProtocolError):
@@ -146,20 +153,20 @@ def agree(header: bytes) -> None:
 
 
 @given(headers())
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_the_scanner_says_of_any_header_what_the_general_decoder_says(header: bytes) -> None:
     agree(header)
 
 
 @given(st.lists(TOKENS, max_size=30).map("".join))
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_the_scanner_says_of_any_text_what_the_general_decoder_says(text: str) -> None:
     agree(text.encode())
     agree(b'{"code":1,' + text.encode() + b"}")
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_the_scanner_says_of_changed_real_headers_what_the_general_decoder_says(data: st.DataObject) -> None:
     frames = [golden.frame for golden in golden_data.frames() if golden.frame[4] == 0]
     whole = data.draw(st.sampled_from(frames))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -64,3 +65,4 @@ class InFlightMachine(RuleBasedStateMachine):
 
 
 TestInFlight = InFlightMachine.TestCase
+TestInFlight.settings = settings(deadline=None)

@@ -5,6 +5,8 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memchr, memcmp, memcpy
 
 cdef extern from "Python.h":
+    object PyMemoryView_FromMemory(char *memory, Py_ssize_t size, int flags)
+    enum: PyBUF_READ
     const char *PyUnicode_AsUTF8AndSize(object value, Py_ssize_t *size) except NULL
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -47,6 +49,26 @@ cdef inline void put32(unsigned char *pointer, Py_ssize_t at, unsigned int value
     pointer[at + 1] = (value >> 16) & 255
     pointer[at + 2] = (value >> 8) & 255
     pointer[at + 3] = value & 255
+
+cdef inline void put16(unsigned char *pointer, Py_ssize_t at, unsigned int value) noexcept nogil:
+    pointer[at] = (value >> 8) & 255
+    pointer[at + 1] = value & 255
+
+cdef inline void put64(unsigned char *pointer, Py_ssize_t at, unsigned long long value) noexcept nogil:
+    put32(pointer, at, <unsigned int>(value >> 32))
+    put32(pointer, at + 4, <unsigned int>value)
+
+cdef inline int signed16(const unsigned char *pointer, Py_ssize_t at) noexcept nogil:
+    return <short>(<unsigned int>pointer[at] << 8 | pointer[at + 1])
+
+cdef inline int signed32(const unsigned char *pointer, Py_ssize_t at) noexcept nogil:
+    return <int>get32(pointer, at)
+
+cdef inline long long signed64(const unsigned char *pointer, Py_ssize_t at) noexcept nogil:
+    return <long long>(<unsigned long long>get32(pointer, at) << 32 | get32(pointer, at + 4))
+
+cdef inline object view(const unsigned char *pointer, Py_ssize_t at, Py_ssize_t length):
+    return PyMemoryView_FromMemory(<char *>pointer + at, length, PyBUF_READ)
 
 cdef inline bint same(const unsigned char *pointer, Py_ssize_t at, const unsigned char *literal, Py_ssize_t length) noexcept nogil:
     return memcmp(pointer + at, literal, length) == 0

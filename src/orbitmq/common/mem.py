@@ -49,6 +49,36 @@ def put32(pointer: bytearray, at: int, value: int) -> None:
     pointer[at : at + 4] = (value & 0xFFFFFFFF).to_bytes(4, "big")
 
 
+def put16(pointer: bytearray, at: int, value: int) -> None:
+    """Write the low 16 bits of `value`, big-endian, to pointer[at:at+2]."""
+    pointer[at : at + 2] = (value & 0xFFFF).to_bytes(2, "big")
+
+
+def put64(pointer: bytearray, at: int, value: int) -> None:
+    """Write the low 64 bits of `value`, big-endian, to pointer[at:at+8]."""
+    pointer[at : at + 8] = (value & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "big")
+
+
+def signed16(pointer: Buffer, at: int) -> int:
+    """The signed big-endian number at pointer[at:at+2]."""
+    return int.from_bytes(pointer[at : at + 2], "big", signed=True)
+
+
+def signed32(pointer: Buffer, at: int) -> int:
+    """The signed big-endian number at pointer[at:at+4]."""
+    return int.from_bytes(pointer[at : at + 4], "big", signed=True)
+
+
+def signed64(pointer: Buffer, at: int) -> int:
+    """The signed big-endian number at pointer[at:at+8]."""
+    return int.from_bytes(pointer[at : at + 8], "big", signed=True)
+
+
+def view(pointer: Buffer, at: int, length: int) -> memoryview:
+    """pointer[at:at+length] without a copy, to hand to a function; nobody may keep it."""
+    return memoryview(pointer)[at : at + length]
+
+
 def same(pointer: Buffer, at: int, literal: bytes, length: int) -> bool:
     """Whether pointer[at:at+length] equals the first `length` bytes of `literal`."""
     return pointer[at : at + length] == literal[:length]

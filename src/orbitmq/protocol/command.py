@@ -13,6 +13,8 @@ from orbitmq.protocol.versions import CURRENT_VERSION
 
 _MEMBERS = ("body", "code", "ext_fields", "flag", "language", "opaque", "remark", "serialize_type", "version")
 
+_PYTHON = LanguageCode.PYTHON  # a member looked up in its enum costs as much as the rest of an answer
+
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 
@@ -78,10 +80,16 @@ class RemotingCommand:
         response.remark = remark
         response.opaque = self.opaque
         response.flag = FLAG_RESPONSE
-        response.language = LanguageCode.PYTHON
+        response.language = _PYTHON
         response.version = CURRENT_VERSION
         response.serialize_type = self.serialize_type
         return response
+
+    def bind(self, request: RemotingCommand) -> None:
+        """Make this the answer to `request`, whoever made it."""
+        self.opaque = request.opaque
+        self.flag |= FLAG_RESPONSE
+        self.serialize_type = request.serialize_type
 
     @property
     def is_response(self) -> bool:

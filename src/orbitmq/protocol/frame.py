@@ -25,7 +25,7 @@ HEADER_LENGTH_MAX = 0xFFFFFF
 FRAME_LENGTH_MAX = 16 * 1024 * 1024  # the length word included, as the original counts
 
 _JSON = SerializeType.JSON
-_WRITE = header_write.write_frame if kernels.is_compiled(header_write.__name__) else None  # interpreted, the json module is quicker
+_WRITE = header_write.write_frame if kernels.is_compiled(header_write.__name__) else None  # interpreted, the general encoders are quicker
 
 
 @cython.cclass
@@ -42,13 +42,12 @@ class FrameLimits:
 
 def encode(command: RemotingCommand) -> bytes:
     """The whole frame of `command`, its length word included."""
-    json = command.serialize_type is _JSON
-    if json and _WRITE is not None:
+    if _WRITE is not None:
         try:
             return _WRITE(command)
         except UnicodeEncodeError:
             pass  # the general encoder replaces what is no text
-    header = header_json.encode(command) if json else header_binary.encode(command)
+    header = header_json.encode(command) if command.serialize_type is _JSON else header_binary.encode(command)
     body = command.body or b""
     length = len(header)
     if length > HEADER_LENGTH_MAX:

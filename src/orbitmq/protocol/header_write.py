@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel: writes a whole frame with a JSON header, without building what JSON in general would need.
+"""Kernel: writes a whole frame, without building what JSON in general would need.
 
-Its executable specification is `header_json.encode`: both give the same bytes. Where text cannot be UTF-8 (a lone surrogate) it
-raises UnicodeEncodeError, and the general encoder says what becomes of it.
+Its executable specifications are `header_json.encode` and `header_binary.encode`: both sides give the same bytes. Where text cannot
+be UTF-8 (a lone surrogate) it raises UnicodeEncodeError, and the general encoder says what becomes of it.
 """
 
 import cython
@@ -11,14 +11,14 @@ from orbitmq.common.errors import ProtocolError
 from orbitmq.protocol.codes import LanguageCode
 
 if cython.compiled:
-    from cython.cimports.orbitmq.common.mem import address, copy, put32, text_bytes, utf8, utf8_size
+    from cython.cimports.orbitmq.common.mem import address, copy, put16, put32, text_bytes, utf8, utf8_size
     from cython.cimports.orbitmq.protocol.command import RemotingCommand
 else:
-    from orbitmq.common.mem import address, copy, put32, text_bytes, utf8, utf8_size
+    from orbitmq.common.mem import address, copy, put16, put32, text_bytes, utf8, utf8_size
     from orbitmq.protocol.command import RemotingCommand
 
 LANGUAGES = cython.declare(list, [language.name.encode() for language in LanguageCode])
-SERIALIZE_TYPES = cython.declare(list, [b"JSON", b"ROCKETMQ"])
+KEY_MAX = cython.declare(cython.Py_ssize_t, 0x7FFF)
 HEX = cython.declare(bytes, b"0123456789abcdef")
 SHORT_ESCAPES = cython.declare(bytes, b"\x00\x00\x00\x00\x00\x00\x00\x00btn\x00fr")  # by byte: the letter behind the backslash
 FIXED_SIZE = cython.declare(cython.Py_ssize_t, 256)  # more than everything but the texts
@@ -28,12 +28,13 @@ _scratch = bytearray(64 * 1024)
 
 
 def write_frame(command: RemotingCommand) -> bytes:
-    """The frame of `command`, its length word included, with a JSON header."""
+    """The frame of `command`, its length word included."""
     global _scratch
-    fields = command.ext_fields
     body = command.body
     body_size: cython.Py_ssize_t = 0 if body is None else len(body)
+    kind: cython.int = command.serialize_type
     bound: cython.Py_ssize_t = FIXED_SIZE
+    fields = command.ext_fields
     if fields is not None:
         for name, value in fields.items():
             bound += ESCAPED_SIZE * (utf8_size(name) + utf8_size(value)) + 6
@@ -43,17 +44,31 @@ def write_frame(command: RemotingCommand) -> bytes:
         _scratch = bytearray(2 * bound)
     buffer: bytearray = _scratch
     p: cython.p_uchar = address(buffer)
-    at: cython.Py_ssize_t = _put(p, 8, b'{"code":')
-    at = _put_number(p, at, command.code)
+    at: cython.Py_ssize_t = _put_json_header(p, 8, command) if kind == 0 else _put_binary_header(p, 8, command)
+    header_size: cython.Py_ssize_t = at - 8
+    if header_size > 0xFFFFFF:
+        raise ProtocolError(f"a header of {header_size} bytes does not fit a frame: at most {0xFFFFFF}")
+    put32(p, 0, 4 + header_size + body_size)
+    put32(p, 4, kind << 24 | header_size)
+    frame = text_bytes(p, 0, at)
+    if len(buffer) > 1024 * 1024:  # a large header does not hold its memory for ever
+        _scratch = bytearray(64 * 1024)
+    return frame + body if body_size else frame
+
+
+@cython.cfunc
+def _put_json_header(p: cython.p_uchar, at: cython.Py_ssize_t, command: RemotingCommand) -> cython.Py_ssize_t:
+    """Write the header as JSON; the offset after it."""
+    fields = command.ext_fields
     first: cython.bint = True
+    at = _put_number(p, _put(p, at, b'{"code":'), command.code)
     if fields is not None:
         at = _put(p, at, b',"extFields":{')
         for name, value in fields.items():
             if not first:
                 at = _put(p, at, b",")
             first = False
-            at = _put_text(p, at, name)
-            at = _put(p, at, b":")
+            at = _put(p, _put_text(p, at, name), b":")
             at = _put_text(p, at, value)
         at = _put(p, at, b"}")
     at = _put_number(p, _put(p, at, b',"flag":'), command.flag)
@@ -61,18 +76,44 @@ def write_frame(command: RemotingCommand) -> bytes:
     at = _put_number(p, _put(p, at, b'","opaque":'), command.opaque)
     if command.remark is not None:
         at = _put_text(p, _put(p, at, b',"remark":'), command.remark)
-    at = _put(p, _put(p, at, b',"serializeTypeCurrentRPC":"'), SERIALIZE_TYPES[command.serialize_type])
-    at = _put_number(p, _put(p, at, b'","version":'), command.version)
-    at = _put(p, at, b"}")
-    header_size: cython.Py_ssize_t = at - 8
-    if header_size > 0xFFFFFF:
-        raise ProtocolError(f"a header of {header_size} bytes does not fit a frame: at most {0xFFFFFF}")
-    put32(p, 0, 4 + header_size + body_size)
-    put32(p, 4, header_size)
-    frame = text_bytes(p, 0, at)
-    if len(buffer) > 1024 * 1024:  # a large header does not hold its memory for ever
-        _scratch = bytearray(64 * 1024)
-    return frame + body if body_size else frame
+    at = _put_number(p, _put(p, at, b',"serializeTypeCurrentRPC":"JSON","version":'), command.version)
+    return _put(p, at, b"}")
+
+
+@cython.cfunc
+def _put_binary_header(p: cython.p_uchar, at: cython.Py_ssize_t, command: RemotingCommand) -> cython.Py_ssize_t:
+    """Write the header in the binary form that `header_binary` shows; the offset after it."""
+    fields = command.ext_fields
+    size: cython.Py_ssize_t
+    block: cython.Py_ssize_t
+    put16(p, at, command.code)
+    p[at + 2] = command.language
+    put16(p, at + 3, command.version)
+    put32(p, at + 5, command.opaque)
+    put32(p, at + 9, command.flag)
+    at = _put_sized(p, at + 13, command.remark or "")
+    block = at
+    at += 4
+    if fields is not None:
+        for name, value in fields.items():
+            size = utf8_size(name)
+            if size > KEY_MAX:
+                raise ProtocolError(f"header field name of {size} bytes: a binary header takes at most {KEY_MAX}")
+            put16(p, at, size)
+            copy(p, at + 2, utf8(name), 0, size)
+            at = _put_sized(p, at + 2 + size, value)
+    put32(p, block, at - block - 4)
+    return at
+
+
+@cython.cfunc
+@cython.inline
+def _put_sized(p: cython.p_uchar, at: cython.Py_ssize_t, value: str) -> cython.Py_ssize_t:
+    """Write the length of `value` and its bytes; the offset after them."""
+    size: cython.Py_ssize_t = utf8_size(value)
+    put32(p, at, size)
+    copy(p, at + 4, utf8(value), 0, size)
+    return at + 4 + size
 
 
 @cython.cfunc

@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import RequestRefused
 from orbitmq.protocol.codes import ResponseCode
-from orbitmq.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from orbitmq.protocol.command import FLAG_ONEWAY, RemotingCommand
 from orbitmq.protocol.versions import V5_3_1
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.hooks import RpcHook
@@ -32,6 +32,7 @@ WaitingHandler = Callable[[Channel, RemotingCommand], Awaitable[Answer]]
 Handler = PlainHandler | WaitingHandler
 Refusal = Callable[[], str | None]
 
+_NOT_SUPPORTED = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 _BUSY = "system busy, start flow control for a while"
 
 
@@ -124,7 +125,7 @@ class Dispatcher:
         entry = self._entries.get(request.code) or self._default
         if entry is None:
             unsupported = f" request type {request.code} not supported"
-            self._answer(channel, request, request.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported))
+            self._answer(channel, request, request.answer(_NOT_SUPPORTED, unsupported))
             return
         if self._draining and request.version > V5_3_1:
             self._answer(channel, request, request.answer(ResponseCode.GO_AWAY, "please go away"))
@@ -182,9 +183,7 @@ class Dispatcher:
     def _answer(self, channel: Channel, request: RemotingCommand, response: RemotingCommand) -> None:
         if request.flag & FLAG_ONEWAY:
             return
-        response.opaque = request.opaque
-        response.flag |= FLAG_RESPONSE
-        response.serialize_type = request.serialize_type
+        response.bind(request)
         try:
             channel.send(response)
         except Exception as problem:  # an answer that cannot be encoded

@@ -44,7 +44,7 @@ class ServerConfig:
     idle_ms_max: int = 120_000  # 0: never
     connections_max: int = 65_000
     unsent_bytes_max: int = 4 * 1024 * 1024  # of one connection; reading stops above it
-    unfinished_bytes_max: int = 256 * 1024 * 1024  # frames begun and not complete, of all connections together
+    unfinished_bytes_max: int = 256 * 1024 * 1024  # frames begun and not complete, of all plaintext peers, and of all TLS peers
     handshake_seconds_max: float = 10.0
     invoke_max: int = 65_535
     frames: FrameLimits = field(default_factory=FrameLimits)
@@ -60,11 +60,12 @@ class RemotingServer:
     def __init__(self, config: ServerConfig, dispatcher: Dispatcher, clock: Clock, listeners: tuple[ConnectionListener, ...] = ()) -> None:
         self.config = config
         self.endpoint = Endpoint(dispatcher, clock, limits=config.frames, invoke_max=config.invoke_max, listeners=listeners)
-        self._clock = clock
+        self.clock = clock
         self._tls = ServerContext(config.tls)
         self._listener: socket.socket | None = None
         self._turns: Turns | None = None
-        self._tls_links: set[ByteLink] = set()
+        self._tls_links: set[_TlsLink] = set()
+        self._tls_unfinished = 0
         self._handshakes: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._resume: asyncio.TimerHandle | None = None
@@ -219,7 +220,7 @@ class RemotingServer:
         """Carry a connection over to TLS; it stays the same channel, whose end is told once."""
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: _TlsLink(self.endpoint, self._clock, self.config.unsent_bytes_max, channel, self._tls_links),
+                lambda: _TlsLink(self, channel),
                 peer,
                 ssl=self._tls.get(),
                 ssl_handshake_timeout=self.config.handshake_seconds_max,
@@ -232,7 +233,22 @@ class RemotingServer:
             if not channel.is_tls:  # otherwise its transport tells of the end
                 self.endpoint.closed(channel, problem if isinstance(problem, Exception) else None)
 
+    def count_unfinished(self, link: _TlsLink) -> None:
+        """As for plaintext peers: when TLS peers together hold too many bytes of unfinished frames, the one that holds most goes."""
+        self._tls_unfinished += link.unfinished - link.counted
+        link.counted = link.unfinished
+        if self._tls_unfinished > self.config.unfinished_bytes_max:
+            largest = max(self._tls_links, key=lambda other: other.counted)
+            largest.fail(MemoryError(f"{self._tls_unfinished} bytes of unfinished frames are waiting, and the most are of this one"))
+
     # -- ends
+
+    def tls_opened(self, link: _TlsLink) -> None:
+        self._tls_links.add(link)
+
+    def tls_closed(self, link: _TlsLink) -> None:
+        self._tls_links.discard(link)
+        self._tls_unfinished -= link.counted
 
     def _closed(self, link: Link, error: BaseException | None) -> None:
         self.endpoint.closed(link.channel, error)
@@ -257,7 +273,7 @@ class RemotingServer:
         assert self._turns is not None
         if self.config.idle_ms_max == 0:
             return
-        before_ms = self._clock.monotonic_ms() - self.config.idle_ms_max
+        before_ms = self.clock.monotonic_ms() - self.config.idle_ms_max
         idle: list[ByteLink] = [link for link in self._tls_links if link.last_active_ms < before_ms]
         idle += self._turns.idle_since(time.monotonic_ns() // 1_000_000 - self.config.idle_ms_max)  # a kernel reads the time itself
         for link in idle:
@@ -267,16 +283,25 @@ class RemotingServer:
 class _TlsLink(TransportLink):
     """A TLS peer of a server, which the server keeps a list of."""
 
-    def __init__(self, endpoint: Endpoint, clock: Clock, unsent_max: int, channel: Channel, links: set[ByteLink]) -> None:
-        super().__init__(endpoint, clock, unsent_max=unsent_max, is_tls=True, of_server=channel)
-        self._links = links
+    def __init__(self, server: RemotingServer, channel: Channel) -> None:
+        super().__init__(server.endpoint, server.clock, unsent_max=server.config.unsent_bytes_max, is_tls=True, of_server=channel)
+        self._server = server
+        self.counted = 0  # of its unfinished bytes, in the server's sum
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._links.add(self)
+        self._server.tls_opened(self)
         super().connection_made(transport)
 
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._server.count_unfinished(self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._server.count_unfinished(self)
+
     def connection_lost(self, error: Exception | None) -> None:
-        self._links.discard(self)
+        self._server.tls_closed(self)
         super().connection_lost(error)
 
 

@@ -59,12 +59,17 @@ class TransportLink(asyncio.Protocol):
         self._pending += data
         self._consume()
 
+    @property
+    def unfinished(self) -> int:
+        """How many bytes came and are not consumed."""
+        return len(self._pending)
+
     def _consume(self) -> None:
         try:
             consumed = self._endpoint.receive(self, self._pending, 0, len(self._pending))
             del self._pending[:consumed]
         except Exception as problem:
-            self._fail(problem)
+            self.fail(problem)
 
     def pause_writing(self) -> None:
         self._has_room.clear()
@@ -118,6 +123,7 @@ class TransportLink(asyncio.Protocol):
         self.reading = False
         self._transport.abort()
 
-    def _fail(self, problem: Exception) -> None:
+    def fail(self, problem: Exception) -> None:
+        """Close because of `problem`, which is told."""
         self._failure = problem
         self.close()
