@@ -61,7 +61,7 @@ class Pace:
     rounds: int = 5
     seconds: float = 3.0
     settle_s: float = 0.5
-    warm_up_s: float = 10.0  # of a JVM before the first round: it needs some seconds until it has compiled what is asked
+    warm_up_s: float = 10.0  # before the first round: a JVM compiles what is asked, a cache fills
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Pace:
@@ -220,9 +220,9 @@ def contest(
     measured = {}
     for workload in workloads:
         between()
-        if "apache" in servers:
-            say(f"{workload.name}: warming apache up")
-            load(servers["apache"], workload, pace.warm_up_s, 0.0)
+        for contender, server in servers.items():
+            say(f"{workload.name}: warming {contender} up")
+            load(server, workload, pace.warm_up_s, 0.0)
         rounds: dict[str, list[Result]] = {contender: [] for contender in servers}
         for number in range(pace.rounds):
             for contender, server in servers.items():

@@ -36,9 +36,14 @@ def found_version(requirement: str) -> str | None:
     return number.group() if said.returncode == 0 and number else None
 
 
+def is_required(requirement: str) -> bool:
+    """Whether ORBITMQ_REQUIRE insists on it."""
+    return requirement in os.environ.get("ORBITMQ_REQUIRE", "").replace(" ", "").split(",")
+
+
 def lack(requirement: str, reason: str) -> NoReturn:
-    """End the running test because `requirement` cannot be met: a skip, or a failure where ORBITMQ_REQUIRE insists on it."""
-    if requirement in os.environ.get("ORBITMQ_REQUIRE", "").split(","):
+    """End the running test because `requirement` cannot be met: a skip, or a failure where it is required."""
+    if is_required(requirement):
         pytest.fail(f"{requirement}: {reason} (required by ORBITMQ_REQUIRE)", pytrace=False)
     pytest.skip(f"{requirement}: {reason}")
 
@@ -76,9 +81,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     needs = sorted({str(need) for mark in item.iter_markers("needs") for need in mark.args})
     item.user_properties.extend(("needs", need) for need in needs)
-    for need in needs:
-        if found_version(need) is None:
-            lack(need, f"{_VERSION_COMMANDS[need][0]} is not on PATH or does not run")
+    missing = [need for need in needs if found_version(need) is None]
+    for need in sorted(missing, key=is_required, reverse=True):  # a failure goes before a skip
+        lack(need, f"{_VERSION_COMMANDS[need][0]} is not on PATH or does not run")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -92,9 +92,9 @@ def _check_command(command: RemotingCommand) -> None:
     again = frame.decode_one(written)
     if _is_text(command):
         assert again == command, (again, command)
-    if command.serialize_type is SerializeType.JSON:
-        with contextlib.suppress(UnicodeEncodeError):  # what it leaves to the general encoder
-            assert header_write.write_frame(command)[8:] == header_json.encode(command) + (command.body or b"")
+    general = header_json.encode if command.serialize_type is SerializeType.JSON else header_binary.encode
+    with contextlib.suppress(UnicodeEncodeError):  # what the kernel leaves to the general encoder
+        assert header_write.write_frame(command)[8:] == general(command) + (command.body or b"")
     command.serialize_type = SerializeType(1 - command.serialize_type)
     with contextlib.suppress(ProtocolError):  # a field name too long for a binary header
         frame.decode_one(frame.encode(command))

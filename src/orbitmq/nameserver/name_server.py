@@ -73,6 +73,7 @@ class NameServer:
             dispatcher.register(code, handler, lane=waiting if asyncio.iscoroutinefunction(handler) else None)
         self._server = RemotingServer(server_config(config), dispatcher, clock, (_BrokerConnections(housekeeping),))
         self._services.add("calls to brokers", stop=client.close)
+        self._services.add("requests that wait", stop=dispatcher.close)
         self._services.add("remoting server", start=self._server.start, stop=self._server.stop)
         self._services.add("housekeeping", start=lambda: self._spawn(self._keep_house(housekeeping)), stop=self._stop_tasks)
         await self._services.start()

@@ -21,7 +21,7 @@ else:
     from orbitmq.common.mem import address, get32
     from orbitmq.protocol.command import RemotingCommand
 
-HEADER_LENGTH_MAX = 0xFFFFFF
+HEADER_LENGTH_MAX = 0xFFFFFF  # what the 24 bits can say; servers take less
 FRAME_LENGTH_MAX = 16 * 1024 * 1024  # the length word included, as the original counts
 
 _JSON = SerializeType.JSON

@@ -1,6 +1,7 @@
 """The client: a connection per address, made when first needed and again when it broke.
 
-Every call carries its whole time in `timeout_ms`: connecting, sending and waiting together never take longer.
+A call to one address carries its whole time in `timeout_ms`: connecting, sending and waiting together never take longer. A call to
+"the name server" may try several, each for that long.
 """
 
 from __future__ import annotations

@@ -130,7 +130,11 @@ class Dispatcher:
         if self._draining and request.version > V5_3_1:
             self._answer(channel, request, request.answer(ResponseCode.GO_AWAY, "please go away"))
             return
-        reason = entry.refusal() if entry.refusal is not None else None
+        try:
+            reason = entry.refusal() if entry.refusal is not None else None
+        except Exception as problem:
+            self._answer(channel, request, failure(request, problem))
+            return
         if reason is not None:
             self._answer(channel, request, _busy(request, "REJECTREQUEST", reason))
         elif entry.lane is None:
@@ -176,7 +180,8 @@ class Dispatcher:
             for hook in self._hooks:
                 hook.after(channel.remote_address, request, response)
         except Exception as problem:
-            response = failure(request, problem)
+            told = failure(request, problem)
+            response = None if response is None else told  # whoever answers later still does: a request has one answer
         if response is not None:
             self._answer(channel, request, response)
 

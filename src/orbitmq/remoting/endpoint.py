@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import ProtocolError, RemoteTimeout, RemoteUnavailable, TooManyRequests
@@ -49,6 +49,18 @@ class ConnectionListener(Protocol):
     def on_idle(self, channel: Channel) -> None: ...
 
 
+class _Waiter(NamedTuple):
+    """Who waits for the answer to what."""
+
+    callback: Callback
+    address: str
+    code: int
+    timeout_ms: int
+
+    def overdue(self) -> RemoteTimeout:
+        return RemoteTimeout(f"{self.address} did not answer request {self.code} within {self.timeout_ms} ms")
+
+
 class Endpoint:
     """The commands of all connections of one server or one client."""
 
@@ -61,7 +73,7 @@ class Endpoint:
         self._limits = limits
         self._invoke_max = invoke_max
         self._listeners = listeners
-        self._in_flight: InFlight[Callback] = InFlight()
+        self._in_flight: InFlight[_Waiter] = InFlight()
         self._opaques = opaques()
 
     # -- bytes in
@@ -90,11 +102,11 @@ class Endpoint:
             self.taker.end_turn()
 
     def _on_answer(self, channel: Channel, command: RemotingCommand) -> None:
-        callback = self._in_flight.take(command.opaque, channel)
-        if callback is None:
+        waiter = self._in_flight.take(command.opaque, channel)
+        if waiter is None:
             log.debug("answer nobody waits for peer=%s opaque=%d code=%d", channel.remote_address, command.opaque, command.code)
         else:
-            _settle(callback, command)
+            _settle(waiter, command)
 
     # -- connections
 
@@ -118,8 +130,8 @@ class Endpoint:
             self._tell(lambda listener: listener.on_exception(channel, error))
         self._tell(lambda listener: listener.on_close(channel))
         why = channel.close_reason or error or "the peer closed the connection"
-        for callback in self._in_flight.drop(channel):
-            _settle(callback, RemoteUnavailable(f"the connection to {channel.remote_address} ended before the answer came: {why}"))
+        for waiter in self._in_flight.drop(channel):
+            _settle(waiter, RemoteUnavailable(f"the connection to {channel.remote_address} ended before the answer came: {why}"))
 
     def idle(self, channel: Channel, idle_ms: int) -> None:
         """Nothing moved on a connection for too long: close it."""
@@ -143,7 +155,7 @@ class Endpoint:
             raise RemoteUnavailable(f"the connection to {channel.remote_address} is closed; nothing was sent")
         request.opaque = next(self._opaques)
         deadline_ms = self._clock.monotonic_ms() + timeout_ms + EXPIRY_GRACE_MS
-        self._in_flight.add(request.opaque, channel, deadline_ms, callback)
+        self._in_flight.add(request.opaque, channel, deadline_ms, _Waiter(callback, channel.remote_address, request.code, timeout_ms))
         try:
             channel.send(request)
         except BaseException:
@@ -168,7 +180,7 @@ class Endpoint:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await answered
         except TimeoutError:
-            raise RemoteTimeout(f"{channel.remote_address} did not answer request {request.code} within {timeout_ms} ms") from None
+            raise _Waiter(settle, channel.remote_address, request.code, timeout_ms).overdue() from None
         finally:
             self._in_flight.take(opaque, channel)
 
@@ -184,13 +196,13 @@ class Endpoint:
 
     def sweep(self) -> None:
         """Fail the requests whose answer is overdue; called every second."""
-        for callback in self._in_flight.expire(self._clock.monotonic_ms()):
-            _settle(callback, RemoteTimeout("no answer in time"))
+        for waiter in self._in_flight.expire(self._clock.monotonic_ms()):
+            _settle(waiter, waiter.overdue())
 
 
-def _settle(callback: Callback, result: RemotingCommand | Exception) -> None:
+def _settle(waiter: _Waiter, result: RemotingCommand | Exception) -> None:
     """Tell a waiter its result; one that fails costs neither the connection nor the other waiters anything."""
     try:
-        callback(result)
+        waiter.callback(result)
     except Exception:
         log.exception("callback failed")

@@ -91,6 +91,15 @@ def test_a_header_too_long_for_its_24_bits_is_not_written(kind: SerializeType) -
     assert frame.encode(RemotingCommand(1, serialize_type=kind)), "a failed write must not spoil the next"
 
 
+def test_a_name_too_long_for_a_binary_header_is_not_written() -> None:
+    fields = {"x" * 32767: "v"}
+    command = RemotingCommand(1, ext_fields=fields, serialize_type=SerializeType.ROCKETMQ)
+    assert frame.decode_one(frame.encode(command)).ext_fields == fields
+    command.ext_fields = {"x" * 32768: "v"}
+    with pytest.raises(ProtocolError, match="a binary header takes at most 32767"):
+        frame.encode(command)
+
+
 def test_an_empty_map_is_written_and_none_is_left_out() -> None:
     assert b'"extFields":{}' in frame.encode(RemotingCommand(1, ext_fields={}))
     assert b"extFields" not in frame.encode(RemotingCommand(1))

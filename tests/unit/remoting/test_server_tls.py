@@ -161,6 +161,26 @@ def test_a_tls_peer_that_does_not_read_is_not_read() -> None:
     run(scenario)
 
 
+def test_the_tls_peer_that_holds_most_unfinished_bytes_is_closed_when_all_hold_too_many() -> None:
+    async def scenario() -> None:
+        witness = Witness()
+        config = ServerConfig(unfinished_bytes_max=300_000)
+        async with serving(config, listeners=(witness,)) as server:
+            for _ in range(3):  # what a closed one held is not counted any more
+                async with connected(server, ANYBODY) as modest, connected(server, ANYBODY) as hoarder:
+                    hoarder.write(request(ECHO, 1, body=bytes(1_000_000))[:290_000])
+                    await until(lambda: server._tls_unfinished > 280_000)
+                    whole = request(ECHO, 2, body=bytes(50_000))
+                    modest.write(whole[:40_000])
+                    assert await hoarder.ended()
+                    assert (await modest.ask(whole[40_000:])).opaque == 2
+                await until(lambda: server.connections == 0)
+            assert server._tls_unfinished == 0
+            assert ["bytes of unfinished frames" in str(problem) for problem in witness.problems] == [True] * 3
+
+    run(scenario)
+
+
 def test_idle_tls_peers_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "SWEEP_SECONDS", 0.02)
 

@@ -76,8 +76,8 @@ class LimitSettings(Settings):
         releases=OWN,
     )
     header_max_length: int = key(
-        16_777_215,
-        "The longest header that is taken, bytes; a longer one closes its connection.",
+        1_048_576,
+        "The longest header that is taken, bytes; a longer one closes its connection. The original takes what fits a frame.",
         minimum=256,
         maximum=16_777_215,
         releases=OWN,
