@@ -45,6 +45,7 @@ format: $(READY)  ## rewrite sources as `make check` wants them
 	$(BIN)/ruff format .
 
 bench: $(KERNELS)  ## speed beside Apache's servers, one JSON line per program
+	$(BIN)/python bench/record.py
 	$(BIN)/python bench/remoting.py
 	$(BIN)/python bench/nameserver.py
 

@@ -13,6 +13,9 @@ from pathlib import Path
 from types import ModuleType
 
 KERNELS = (
+    "orbitmq.message.record_read",
+    "orbitmq.message.record_write",
+    "orbitmq.message.tags",
     "orbitmq.protocol.command",
     "orbitmq.protocol.frame",
     "orbitmq.protocol.header_binary",

@@ -46,3 +46,11 @@ class RemoteTimeout(RemoteError):
 
 class TooManyRequests(RemoteError):
     """Too many calls are in flight already; nothing was sent."""
+
+
+class MessageIllegal(OrbitError):
+    """A message that cannot be stored as it is; the error has its size and the limit, or the rule it breaks."""
+
+
+class CorruptRecord(OrbitError):
+    """Bytes that are no whole message; the error says where they stand and what is wrong with them."""

@@ -4,9 +4,10 @@ A "pointer" here is any indexable buffer, and offsets are always explicit, so th
 """
 
 import os
+from mmap import mmap
 from typing import Any
 
-Buffer = bytes | bytearray | memoryview
+Buffer = bytes | bytearray | memoryview | mmap
 
 
 def address(buffer: Any) -> Any:

@@ -1,0 +1,277 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel: reads stored records, docs/format/record.md, where they lie: in a file mapping, a batch buffer, an answer's body.
+
+A cursor is moved from record to record and makes no object per record. Whatever the bytes are, it stays inside them.
+"""
+
+from zlib import crc32
+
+import cython
+
+from orbitmq.common.mem import Buffer
+from orbitmq.message import layout
+from orbitmq.message.properties import CRC32, TAGS, decode_text
+from orbitmq.message.stored_message import StoredMessage
+from orbitmq.message.tags import tags_code
+
+if cython.compiled:
+    from cython.cimports.orbitmq.common.mem import (
+        address,
+        find,
+        get32,
+        same,
+        signed16,
+        signed32,
+        signed64,
+        text_bytes,
+        utf8,
+        utf8_size,
+        view,
+    )
+else:
+    from orbitmq.common.mem import address, find, get32, same, signed16, signed32, signed64, text_bytes, utf8, utf8_size, view
+
+MAGIC_V1 = cython.declare(cython.uint, layout.MAGIC_V1)
+MAGIC_V2 = cython.declare(cython.uint, layout.MAGIC_V2)
+MAGIC_BLANK = cython.declare(cython.uint, layout.MAGIC_BLANK)
+BLANK_SIZE = cython.declare(cython.Py_ssize_t, layout.BLANK_SIZE)
+BODY_AT_MIN = cython.declare(cython.Py_ssize_t, 88)  # where the body begins when both hosts are IPv4
+V6_MORE = cython.declare(cython.Py_ssize_t, 12)  # bytes that an IPv6 host takes more than an IPv4 one
+BORN_HOST_V6 = cython.declare(cython.int, 0x10)
+STORE_HOST_V6 = cython.declare(cython.int, 0x20)
+VALUE_END = cython.declare(cython.int, 2)
+NAME_END = cython.declare(cython.int, 1)
+CRC_PREFIX = cython.declare(bytes, f"{CRC32}\x01".encode())
+CRC_PROPERTY_SIZE = cython.declare(cython.Py_ssize_t, layout.CRC_PROPERTY_SIZE)
+
+CUT = cython.declare(cython.int, layout.Flaw.CUT)
+MAGIC = cython.declare(cython.int, layout.Flaw.MAGIC)
+BODY = cython.declare(cython.int, layout.Flaw.BODY)
+BODY_CRC = cython.declare(cython.int, layout.Flaw.BODY_CRC)
+LENGTHS = cython.declare(cython.int, layout.Flaw.LENGTHS)
+RECORD_CRC = cython.declare(cython.int, layout.Flaw.RECORD_CRC)
+
+
+class RecordCursor:
+    """One record at a time: `read` moves the cursor there, then the fields are those of that record.
+
+    The fields mean something only after `read` returned a size. The cursor holds on to the buffer until the next `read`.
+    `…_at` are offsets in the buffer. `body_crc` is what was stored, not what the body has.
+    """
+
+    __slots__ = (
+        "at",
+        "body_at",
+        "body_crc",
+        "body_size",
+        "born_time_ms",
+        "buffer",
+        "flag",
+        "log_offset",
+        "prepared_offset",
+        "properties_at",
+        "properties_size",
+        "queue_id",
+        "queue_offset",
+        "reconsume_times",
+        "size",
+        "store_time_ms",
+        "sys_flag",
+        "topic_at",
+        "topic_size",
+        "whole",
+    )
+
+    def __init__(self) -> None:
+        self.buffer: Buffer = b""
+        self.whole = False
+        self.at = self.size = self.body_at = self.topic_at = self.properties_at = self.properties_size = 0
+        self.body_size = self.topic_size = self.body_crc = self.queue_id = self.flag = self.sys_flag = self.reconsume_times = 0
+        self.queue_offset = self.log_offset = self.born_time_ms = self.store_time_ms = self.prepared_offset = 0
+
+    def read(
+        self,
+        buffer: Buffer,
+        at: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        check_body: cython.bint = True,
+        check_record: cython.bint = False,
+    ) -> int:
+        """Move to the record at buffer[at:end]: its size, 0 when the rest of the file is blank, or a `Flaw` (below 0).
+
+        `check_body` compares the body's checksum, `check_record` that of the whole record, which must have one then. `size` is
+        that of the record even if it is flawed, as far as it can be believed, else 0.
+        """
+        p: cython.p_const_uchar = address(buffer)
+        if at < 0 or at > end or end > len(buffer):
+            raise ValueError(f"[{at}:{end}] is not within a buffer of {len(buffer)} bytes")
+        self.buffer = buffer
+        self.at = at
+        self.size = 0
+        self.whole = False
+        if end - at < BLANK_SIZE:
+            return CUT
+        size: cython.Py_ssize_t = signed32(p, at)
+        magic: cython.uint = get32(p, at + 4)
+        if size > end - at:
+            return CUT
+        if magic == MAGIC_BLANK:
+            return 0
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            return MAGIC
+        if size < BODY_AT_MIN:
+            return BODY
+        end = at + size
+        sys_flag: cython.int = signed32(p, at + 36)
+        store_time_at: cython.Py_ssize_t = at + 56
+        if sys_flag & BORN_HOST_V6:
+            store_time_at += V6_MORE
+        body_at: cython.Py_ssize_t = store_time_at + 32
+        if sys_flag & STORE_HOST_V6:
+            body_at += V6_MORE
+        if body_at > end:
+            return BODY
+        body_size: cython.int = signed32(p, body_at - 4)
+        if body_size < 0 or body_size > end - body_at:
+            return BODY
+        self.body_crc = signed32(p, at + 8)
+        if check_body and (crc32(view(p, body_at, body_size)) & 0x7FFFFFFF) != self.body_crc:
+            return BODY_CRC
+        self.size = size
+        topic_at: cython.Py_ssize_t = body_at + body_size
+        topic_size: cython.int
+        if magic == MAGIC_V1:
+            if topic_at + 1 > end:
+                return LENGTHS
+            topic_size = p[topic_at]
+            if topic_size > 127:
+                return LENGTHS
+            topic_at += 1
+        else:
+            if topic_at + 2 > end:
+                return LENGTHS
+            topic_size = signed16(p, topic_at)
+            topic_at += 2
+        if topic_size < 0 or topic_size + 2 > end - topic_at:
+            return LENGTHS
+        properties_at: cython.Py_ssize_t = topic_at + topic_size + 2
+        if signed16(p, properties_at - 2) != end - properties_at:
+            return LENGTHS
+        if check_record and not _has_right_crc(p, at, properties_at, end):
+            self.size = 0
+            return RECORD_CRC
+        self.properties_at = properties_at
+        self.properties_size = end - properties_at
+        self.body_at = body_at
+        self.body_size = body_size
+        self.topic_at = topic_at
+        self.topic_size = topic_size
+        self.queue_id = signed32(p, at + 12)
+        self.flag = signed32(p, at + 16)
+        self.queue_offset = signed64(p, at + 20)
+        self.log_offset = signed64(p, at + 28)
+        self.sys_flag = sys_flag
+        self.born_time_ms = signed64(p, at + 40)
+        self.store_time_ms = signed64(p, store_time_at)
+        self.reconsume_times = signed32(p, body_at - 16)
+        self.prepared_offset = signed64(p, body_at - 12)
+        self.whole = True
+        return size
+
+    def topic(self) -> bytes:
+        """The name of the topic."""
+        return text_bytes(_pointer(self), self.topic_at, self.topic_size)
+
+    def body(self) -> bytes:
+        """The body as it is stored: compressed if the system flag says so."""
+        return text_bytes(_pointer(self), self.body_at, self.body_size)
+
+    def properties(self) -> bytes:
+        """The text of all properties, in UTF-8."""
+        return text_bytes(_pointer(self), self.properties_at, self.properties_size)
+
+    def property(self, name: str) -> str | None:
+        """The value of the last property of that name, None when there is none; the same as `properties.parse` would find."""
+        p: cython.p_const_uchar = _pointer(self)
+        end: cython.Py_ssize_t = self.properties_at + self.properties_size
+        value: cython.Py_ssize_t = _value_at(p, self.properties_at, end, utf8(name), utf8_size(name))
+        if value < 0:
+            return None
+        return decode_text(text_bytes(p, value, find(p, value, end, VALUE_END) - value))
+
+    def tags_code(self) -> int:
+        """The code of the record's tags, as its entry in a consume queue has it."""
+        return tags_code(self.property(TAGS))
+
+    def born_host(self) -> bytes:
+        """Who sent the message: 8 or 20 bytes."""
+        return text_bytes(_pointer(self), self.at + 48, 20 if self.sys_flag & BORN_HOST_V6 else 8)
+
+    def store_host(self) -> bytes:
+        """Who stored the message first: 8 or 20 bytes."""
+        size: cython.Py_ssize_t = 20 if self.sys_flag & STORE_HOST_V6 else 8
+        return text_bytes(_pointer(self), self.body_at - 16 - size, size)
+
+    def message(self) -> StoredMessage:
+        """The whole record as a value of its own."""
+        return tuple.__new__(
+            StoredMessage,
+            (
+                decode_text(self.topic()),
+                self.queue_id,
+                self.queue_offset,
+                self.log_offset,
+                self.flag,
+                self.sys_flag,
+                self.born_time_ms,
+                self.born_host(),
+                self.store_time_ms,
+                self.store_host(),
+                self.reconsume_times,
+                self.prepared_offset,
+                self.body(),
+                self.body_crc,
+                self.properties(),
+                self.size,
+            ),
+        )
+
+
+@cython.cfunc
+@cython.inline
+def _pointer(cursor: RecordCursor) -> cython.p_const_uchar:
+    """Where the bytes of the cursor's buffer begin, if its record still lies in them."""
+    if not cursor.whole or cursor.at + cursor.size > len(cursor.buffer):
+        raise ValueError("the cursor is on no whole record: `read` one first")
+    return address(cursor.buffer)
+
+
+@cython.cfunc
+def _value_at(
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, name: cython.p_const_uchar, name_size: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Where the value of the last property of that name begins; -1 when there is none."""
+    found: cython.Py_ssize_t = -1
+    stop: cython.Py_ssize_t
+    value: cython.Py_ssize_t
+    while at < end and name_size:
+        stop = find(p, at, end, VALUE_END)
+        value = at + name_size + 1
+        if value < stop and p[value - 1] == NAME_END and same(p, at, name, name_size):
+            found = value
+        at = stop + 1
+    return found
+
+
+@cython.cfunc
+def _has_right_crc(p: cython.p_const_uchar, at: cython.Py_ssize_t, properties_at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+    """Whether the last property is the checksum of the record p[at:end], and says what its other bytes have."""
+    begin: cython.Py_ssize_t = end - CRC_PROPERTY_SIZE
+    if begin < properties_at or not same(p, begin, CRC_PREFIX, len(CRC_PREFIX)):
+        return False
+    value: cython.longlong = 0
+    digit: cython.Py_ssize_t = end - 2
+    while p[digit] != NAME_END:  # the lowest digit stands first
+        value = value * 10 + (p[digit] - 48)
+        digit -= 1
+    return value == crc32(view(p, at, begin - at)) & 0x7FFFFFFF

@@ -1,0 +1,229 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel: writes the stored record, docs/format/record.md, into a buffer of the caller.
+
+It refuses what the format cannot hold; what a broker does not want to hold is for `record.RecordLimits` to say.
+Invariants: the two host bits of the system flag are those of the hosts; a topic of more than 127 bytes makes a record of version 2.
+"""
+
+from zlib import crc32
+
+import cython
+
+from orbitmq.common.errors import MessageIllegal
+from orbitmq.common.mem import Buffer
+from orbitmq.message import layout
+from orbitmq.message.properties import CRC32, closed, without
+
+if cython.compiled:
+    from cython.cimports.orbitmq.common.mem import address, copy, put16, put32, put64, view
+else:
+    from orbitmq.common.mem import address, copy, put16, put32, put64, view
+
+MAGIC_V1 = cython.declare(cython.uint, layout.MAGIC_V1)
+MAGIC_V2 = cython.declare(cython.uint, layout.MAGIC_V2)
+MAGIC_BLANK = cython.declare(cython.uint, layout.MAGIC_BLANK)
+SIZE_MIN = cython.declare(cython.Py_ssize_t, layout.SIZE_MIN)
+BLANK_SIZE = cython.declare(cython.Py_ssize_t, layout.BLANK_SIZE)
+TOPIC_SIZE_V1_MAX = cython.declare(cython.Py_ssize_t, layout.TOPIC_SIZE_V1_MAX)
+SHORT_MAX = cython.declare(cython.Py_ssize_t, 0x7FFF)
+INT_MAX = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
+V4_SIZE = cython.declare(cython.Py_ssize_t, 8)  # of a host: the address, then four bytes of port
+V6_SIZE = cython.declare(cython.Py_ssize_t, 20)
+V6_BITS = cython.declare(cython.int, 0x30)  # of the system flag
+BORN_HOST_V6 = cython.declare(cython.int, 0x10)
+STORE_HOST_V6 = cython.declare(cython.int, 0x20)
+CRC_DIGITS = cython.declare(cython.int, 10)
+CRC_PROPERTY = cython.declare(bytes, f"{CRC32}\x010000000000\x02".encode())
+CRC_PROPERTY_SIZE = cython.declare(cython.Py_ssize_t, layout.CRC_PROPERTY_SIZE)
+
+_MEMBERS = (
+    "body",
+    "born_host",
+    "born_time_ms",
+    "flag",
+    "prepared_offset",
+    "properties",
+    "queue_id",
+    "reconsume_times",
+    "sys_flag",
+    "topic",
+)
+
+
+class Message:
+    """A message that is to be stored: what its producer said of it, nothing that the store adds.
+
+    `born_host` is 4 or 16 address bytes and the port in 4; `body` is any buffer, as it will be stored; `properties` is
+    their text in UTF-8.
+    """
+
+    __slots__ = _MEMBERS
+
+    def __init__(
+        self,
+        topic: bytes,
+        body: Buffer,
+        *,
+        born_host: bytes,
+        born_time_ms: int,
+        queue_id: int = 0,
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        prepared_offset: int = 0,
+        properties: bytes = b"",
+    ) -> None:
+        self.topic = topic
+        self.body = body
+        self.born_host = born_host
+        self.born_time_ms = born_time_ms
+        self.queue_id = queue_id
+        self.flag = flag
+        self.sys_flag = sys_flag
+        self.reconsume_times = reconsume_times
+        self.prepared_offset = prepared_offset
+        self.properties = properties
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Message):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in _MEMBERS)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"Message(topic={self.topic!r} queue_id={self.queue_id} flag={self.flag} sys_flag={self.sys_flag:#x} "
+            f"body={len(self.body)} bytes properties={self.properties!r})"
+        )
+
+
+def record_size(message: Message, store_host: bytes, with_crc: cython.bint = False) -> int:
+    """How many bytes `encode` will write; MessageIllegal when the format cannot hold the message."""
+    return _size(message, store_host, _properties(message, with_crc))
+
+
+def encode(
+    message: Message,
+    target: bytearray,
+    at: cython.Py_ssize_t,
+    queue_offset: cython.longlong,
+    log_offset: cython.longlong,
+    store_time_ms: cython.longlong,
+    store_host: bytes,
+    with_crc: cython.bint = False,
+) -> int:
+    """Write the record of `message` to target[at:] and return its size; `with_crc` adds the checksum of the whole record."""
+    properties: bytes = _properties(message, with_crc)
+    size: cython.Py_ssize_t = _size(message, store_host, properties)
+    _check_room(target, at, size)
+    p: cython.p_uchar = address(target)
+    born_host: bytes = message.born_host
+    topic: bytes = message.topic
+    body = message.body
+    born_host_size: cython.Py_ssize_t = len(born_host)
+    store_host_size: cython.Py_ssize_t = len(store_host)
+    body_size: cython.Py_ssize_t = len(body)
+    topic_size: cython.Py_ssize_t = len(topic)
+    properties_size: cython.Py_ssize_t = len(properties)
+    sys_flag: cython.int = message.sys_flag & ~V6_BITS
+    if born_host_size == V6_SIZE:
+        sys_flag |= BORN_HOST_V6
+    if store_host_size == V6_SIZE:
+        sys_flag |= STORE_HOST_V6
+    start: cython.Py_ssize_t = at
+    put32(p, at, size)
+    put32(p, at + 4, MAGIC_V1 if topic_size <= TOPIC_SIZE_V1_MAX else MAGIC_V2)
+    put32(p, at + 8, crc32(body) & 0x7FFFFFFF)
+    put32(p, at + 12, message.queue_id)
+    put32(p, at + 16, message.flag)
+    put64(p, at + 20, queue_offset)
+    put64(p, at + 28, log_offset)
+    put32(p, at + 36, sys_flag)
+    put64(p, at + 40, message.born_time_ms)
+    at += 48
+    copy(p, at, address(born_host), 0, born_host_size)
+    at += born_host_size
+    put64(p, at, store_time_ms)
+    at += 8
+    copy(p, at, address(store_host), 0, store_host_size)
+    at += store_host_size
+    put32(p, at, message.reconsume_times)
+    put64(p, at + 4, message.prepared_offset)
+    put32(p, at + 12, body_size)
+    at += 16
+    if body_size:
+        copy(p, at, address(body), 0, body_size)
+    at += body_size
+    if topic_size <= TOPIC_SIZE_V1_MAX:
+        p[at] = topic_size
+        at += 1
+    else:
+        put16(p, at, topic_size)
+        at += 2
+    copy(p, at, address(topic), 0, topic_size)
+    at += topic_size
+    put16(p, at, properties_size)
+    copy(p, at + 2, address(properties), 0, properties_size)
+    if with_crc:
+        _put_crc(p, start, size)
+    return size
+
+
+def encode_blank(target: bytearray, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> int:
+    """Write to target[at:] the 8 bytes that say: the `size` bytes from here to the end of the file hold nothing; returns 8."""
+    if size < BLANK_SIZE or size > INT_MAX:
+        raise ValueError(f"a blank of {size} bytes: a file keeps at least {BLANK_SIZE} free for it")
+    _check_room(target, at, BLANK_SIZE)
+    p: cython.p_uchar = address(target)
+    put32(p, at, size)
+    put32(p, at + 4, MAGIC_BLANK)
+    return BLANK_SIZE
+
+
+@cython.cfunc
+def _properties(message: Message, with_crc: cython.bint) -> bytes:
+    """The properties as they will be stored: a checksum of the whole record is the last of them, and the only one."""
+    return closed(without(message.properties, CRC32)) + CRC_PROPERTY if with_crc else message.properties
+
+
+@cython.cfunc
+def _size(message: Message, store_host: bytes, properties: bytes) -> cython.Py_ssize_t:
+    born_host_size: cython.Py_ssize_t = len(message.born_host)
+    store_host_size: cython.Py_ssize_t = len(store_host)
+    topic_size: cython.Py_ssize_t = len(message.topic)
+    properties_size: cython.Py_ssize_t = len(properties)
+    if (born_host_size != V4_SIZE and born_host_size != V6_SIZE) or (store_host_size != V4_SIZE and store_host_size != V6_SIZE):
+        raise ValueError(f"hosts of {born_host_size} and {store_host_size} bytes: 8 are an IPv4 address and a port, 20 an IPv6 one")
+    if properties_size > SHORT_MAX:
+        raise MessageIllegal(f"properties of {properties_size} bytes: a record holds at most {SHORT_MAX}")
+    if topic_size > SHORT_MAX:
+        raise MessageIllegal(f"a topic of {topic_size} bytes: a record holds at most {SHORT_MAX}")
+    size: cython.Py_ssize_t = (
+        SIZE_MIN + (born_host_size - V4_SIZE) + (store_host_size - V4_SIZE) + len(message.body) + topic_size + properties_size
+    )
+    if topic_size > TOPIC_SIZE_V1_MAX:
+        size += 1
+    if size > INT_MAX:
+        raise MessageIllegal(f"a record of {size} bytes: the largest has {INT_MAX}")
+    return size
+
+
+@cython.cfunc
+def _check_room(target: bytearray, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    left: cython.Py_ssize_t = len(target) - at
+    if at < 0 or left < size:
+        raise ValueError(f"{size} bytes do not fit at {at} of a buffer of {len(target)}: make it larger first")
+    return left
+
+
+@cython.cfunc
+def _put_crc(p: cython.p_uchar, start: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Fill in the digits of the last property, the lowest first: the checksum of all bytes before that property."""
+    value: cython.longlong = crc32(view(p, start, size - CRC_PROPERTY_SIZE)) & 0x7FFFFFFF
+    at: cython.Py_ssize_t = start + size - CRC_DIGITS - 1
+    i: cython.int
+    for i in range(CRC_DIGITS):
+        p[at + i] = 48 + value % 10
+        value //= 10
+    return at
