@@ -58,4 +58,7 @@ def stop(sentence: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    try:
+        main(Path(sys.argv[1]))
+    except KeyboardInterrupt:
+        stop("Interrupted; run it again to go on.")
