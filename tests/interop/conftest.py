@@ -1,12 +1,15 @@
-"""What the interop tests share: the releases of Apache RocketMQ, fetched once."""
+"""What the interop tests share: the releases of Apache RocketMQ, fetched once, and the original name server beside ours."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from interop import apache, subject
 from interop.apache import ApacheUnavailable, Release
+from interop.conversation import Conversation, forget_everything
 from requirements_table import lack
 
 
@@ -37,3 +40,24 @@ def release(request: pytest.FixtureRequest) -> Release:
 def module_home(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """A directory for the servers that one test module shares."""
     return tmp_path_factory.mktemp(request.module.__name__)
+
+
+@pytest.fixture(scope="package")
+def name_servers(apache_5: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The addresses of the original and of ours, both as they are by default."""
+    home = tmp_path_factory.mktemp("name-servers")
+    original = apache.name_server(apache_5, home / "original")
+    ours = subject.name_server(home / "ours")
+    with apache.running(ours, original):
+        yield original.address, ours.address
+
+
+@pytest.fixture
+def both(name_servers: tuple[str, str]) -> Iterator[Conversation]:
+    """A conversation with both that begins with nothing registered, and fails when they differed."""
+    for address in name_servers:
+        forget_everything(address)
+    talk = Conversation(*name_servers)
+    yield talk
+    talk.close_all()
+    talk.check()

@@ -6,7 +6,7 @@ lists that stand for sets, and of members). What may differ, because it must, is
 * `language` says who answers: JAVA there, PYTHON here;
 * the header's encoding: here that of the request, there always JSON (a peer must read both anyway);
 * a remark that is a Java exception with its stack frame: here it is the same code with words of our own;
-* in the configuration (319), the values of OWN_VALUES, and the keys of OWN_KEYS, which the original does not have.
+* in the configuration (319), the values of OWN_VALUES.
 
 A request whose answer differs on purpose is asked with `deviation=`, the reason; it must then really differ.
 """
@@ -18,13 +18,19 @@ import time
 from typing import Any
 
 from interop import subject
+from interop.apache import wait_until
 from interop.frames import Answer, Closed, Connection, Request
+from interop.registrations import identity
 
 # Where a server keeps its files and where it listens.
 OWN_VALUES = frozenset({"kvConfigPath", "configStorePath", "rocketmqHome", "listenPort"})
-# Limits that the original has as constants or as properties of its virtual machine.
-OWN_KEYS = frozenset({"frameMaxLength", "headerMaxLength", "maxConnections", "maxPendingBytes", "maxRequestsInFlight"}) | frozenset(
-    {"rocketmq.namesrv.domain", "rocketmq.namesrv.domain.subgroup"}
+CLUSTERS = Request(106)
+ALL_TOPICS = Request(206)
+SWITCHES_AS_AT_START = Request(
+    318,
+    None,
+    b"enableTopicList=true\nenableAllTopicList=true\nneedWaitForService=false\nwaitSecondsForService=45\norderMessageEnable=false\n"
+    b"returnOrderTopicConfigToBroker=true\nsupportActingMaster=false\nnotifyMinBrokerIdChanged=false\ndeleteTopicWithBrokerRegistration=false\n",
 )
 _JAVA_EXCEPTION = re.compile(r"[\w.$]+(?:Exception|Error): .*\(\w+\.java:\d+\)$", re.DOTALL)
 _SETS = ("topicList", "brokerDatas", "queueDatas")
@@ -43,7 +49,7 @@ def _ordered(value: Any) -> Any:
 def comparable_config(lines: list[str], separator: str = "=") -> dict[str, str]:
     """The configuration in `key=value` lines, without what is each server's own."""
     pairs = [(key.strip(), value.strip()) for key, value in (line.split(separator, 1) for line in lines if separator in line)]
-    return {key: "its own" if key in OWN_VALUES else value for key, value in pairs if key not in OWN_KEYS}
+    return {key: "its own" if key in OWN_VALUES else value for key, value in pairs}
 
 
 def _comparable(answer: Answer) -> dict[str, Any]:
@@ -148,3 +154,23 @@ class Conversation:
 
     def _note(self, request: Request, differ: list[str]) -> None:
         self._differences.append("\n    ".join([str(request), *differ]))
+
+
+def forget_everything(address: str) -> None:
+    """Unregister every broker and delete every topic: of several brokers on one connection the original forgets one when it closes."""
+
+    def is_empty() -> bool:
+        return (
+            connection.ask(CLUSTERS).json() == {"brokerAddrTable": {}, "clusterAddrTable": {}}
+            and not connection.ask(ALL_TOPICS).json()["topicList"]
+        )
+
+    with Connection(address) as connection:
+        connection.ask(SWITCHES_AS_AT_START)
+        for broker in connection.ask(CLUSTERS).json()["brokerAddrTable"].values():
+            for broker_id, broker_address in broker["brokerAddrs"].items():
+                header = identity(broker["brokerName"], int(broker_id.strip("~")), broker["cluster"], broker_address)
+                connection.ask(Request(104, header))
+        for name in connection.ask(ALL_TOPICS).json()["topicList"]:
+            connection.ask(Request(216, {"topic": name}))
+        wait_until(is_empty, f"{address} forgets every broker", 3)

@@ -1,4 +1,4 @@
-"""Requests that brokers send to a name server, made by hand: registration in its plain and its compressed form."""
+"""Requests made by hand: what brokers send to a name server (registration, plain and compressed), and the change of its configuration."""
 
 from __future__ import annotations
 
@@ -77,3 +77,8 @@ def register(body: bytes | None = None, *, version: int = V5_5_0, **header: Any)
     merged = {**fields(**named), **header}
     sent = {key: str(value) for key, value in merged.items() if value is not None}
     return Request(103, sent, plain_body() if body is None else body, version=version)
+
+
+def update_config(text: str) -> Request:
+    """The change of a name server's configuration, as properties text."""
+    return Request(318, None, text.encode())

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import json
-import socket
 import zlib
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from interop import apache, subject
-from interop.apache import Release, wait_until
-from interop.conversation import Conversation
-from interop.frames import BINARY_TYPE, V4_9_3, Answer, Closed, Connection, Request
-from interop.registrations import TOPICS, compressed_body, data_version, identity, plain_body, register, topic
+from interop.conversation import ALL_TOPICS, CLUSTERS, SWITCHES_AS_AT_START, Conversation
+from interop.frames import BINARY_TYPE, V4_9_3, Request
+from interop.registrations import TOPICS, compressed_body, data_version, identity, plain_body, register, topic, update_config
 
 pytestmark = [pytest.mark.interop, pytest.mark.needs("java", "maven")]
 
 ROUTE = Request(105, {"topic": "T1"})
-CLUSTERS = Request(106)
-ALL_TOPICS = Request(206)
 CONFIG = Request(319)
 FIELD_MISSING = "a required field is missing: the original goes on without it, ours says which one it is"
-SWITCHES_AS_AT_START = Request(
-    318,
-    None,
-    b"enableTopicList=true\nenableAllTopicList=true\nneedWaitForService=false\nwaitSecondsForService=45\norderMessageEnable=false\n"
-    b"returnOrderTopicConfigToBroker=true\nsupportActingMaster=false\nnotifyMinBrokerIdChanged=false\ndeleteTopicWithBrokerRegistration=false\n",
-)
 # Its topic is used for nothing else: the original keeps a mapping for ever.
 MAPPING = {
     "bname": "b1",
@@ -40,49 +27,6 @@ MAPPING = {
     "topic": "Mapped",
     "totalQueues": 2,
 }
-
-
-@pytest.fixture(scope="module")
-def name_servers(apache_5: Release, module_home: Path) -> Iterator[tuple[str, str]]:
-    original = apache.name_server(apache_5, module_home / "original")
-    ours = subject.name_server(module_home / "ours")
-    with apache.running(ours, original):
-        yield original.address, ours.address
-
-
-def forget_everything(address: str) -> None:
-    """Unregister every broker and delete every topic: of several brokers on one connection the original forgets one when it closes."""
-
-    def is_empty() -> bool:
-        return (
-            connection.ask(CLUSTERS).json() == {"brokerAddrTable": {}, "clusterAddrTable": {}}
-            and not connection.ask(ALL_TOPICS).json()["topicList"]
-        )
-
-    with Connection(address) as connection:
-        connection.ask(SWITCHES_AS_AT_START)
-        for broker in connection.ask(CLUSTERS).json()["brokerAddrTable"].values():
-            for broker_id, broker_address in broker["brokerAddrs"].items():
-                header = identity(broker["brokerName"], int(broker_id.strip("~")), broker["cluster"], broker_address)
-                connection.ask(Request(104, header))
-        for name in connection.ask(ALL_TOPICS).json()["topicList"]:
-            connection.ask(Request(216, {"topic": name}))
-        wait_until(is_empty, f"{address} forgets every broker", 3)
-
-
-@pytest.fixture
-def both(name_servers: tuple[str, str]) -> Iterator[Conversation]:
-    """A conversation with both that begins with nothing registered."""
-    for address in name_servers:
-        forget_everything(address)
-    talk = Conversation(*name_servers)
-    yield talk
-    talk.close_all()
-    talk.check()
-
-
-def update_config(text: str) -> Request:
-    return Request(318, None, text.encode())
 
 
 def put(namespace: str | None, key: str | None, value: str | None = None) -> Request:
@@ -424,8 +368,10 @@ def test_configuration_that_ours_reads_at_start_only_is_refused_by_ours(both: Co
     for change, back in (("scanNotActiveBrokerInterval=6000", "5000"), ("productEnvName=other", "center"), ("clusterTest=true", "false")):
         both.ask(update_config(change), deviation=why)
         both.ask(update_config(f"{change.split('=')[0]}={back}"), deviation=why)
-    for change in ("needWaitForService=maybe", "waitSecondsForService=many", "enableAllTopicList"):
-        both.ask(update_config(change), deviation="a value of the wrong kind: the original ignores it, ours says what is allowed")
+    wrong = "a value of the wrong kind: the original ignores a number and takes a word for false, ours says what is allowed"
+    for change in ("waitSecondsForService=many", "needWaitForService=maybe", "enableAllTopicList"):
+        both.ask(update_config(change), deviation=wrong)
+    both.ask(SWITCHES_AS_AT_START)
     both.ask(CONFIG)
     both.ask(update_config("broken=\\u12"), deviation="the same code and words, and after them what is wrong")
 
@@ -467,76 +413,3 @@ def test_a_peer_of_an_unknown_language_is_served_the_same(both: Conversation) ->
     both.ask(register())
     both.ask(Request(105, {"topic": "T1"}, language="KLINGON"))
     both.ask(Request(105, {"topic": "T1"}, language="RUST"))
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        b"\x00\x00\x00\x0b\x00\x00\x00\x07garbage",
-        b"\x00\x00\x00\x0c\x00\x00\x00\x64{      }",  # a header longer than its frame
-        b"\x00\x00\x00\x0c\x05\x00\x00\x08{      }",  # an encoding that does not exist
-        b"\x02\x00\x00\x00\x00\x00\x00\x08{      }",  # longer than any frame may be
-        b"GET / HTTP/1.1\r\nHost: name-server\r\n\r\n",
-        b"\x00\x00\x00\x0c\x01\x00\x00\x08\x00\x69\x00\x00\x00\x00\x00\x00",  # a binary header cut short
-    ],
-    ids=["no JSON", "long header", "unknown encoding", "long frame", "HTTP", "short binary header"],
-)
-def test_a_peer_that_does_not_speak_the_protocol_is_cut_off_the_same(name_servers: tuple[str, str], frame: bytes) -> None:
-    assert len(frame) >= 12  # the original looks for a proxy's preamble first and waits for as many bytes
-    for address in name_servers:
-        with Connection(address, timeout_s=5) as connection:
-            connection.send_bytes(frame)
-            with pytest.raises(Closed):
-                connection.receive()
-
-
-def test_one_way_requests_are_done_and_not_answered_the_same(both: Conversation) -> None:
-    for connection in both.on("main"):
-        connection.send(Request(100, {"namespace": "one-way", "key": "k", "value": "v"}, flag=2))
-        connection.send(Request(9999, flag=2))
-    both.ask_settled(Request(219, {"namespace": "one-way"}))  # its opaque is checked: no other answer came before it
-    both.ask(Request(102, {"namespace": "one-way", "key": "k"}))
-
-
-def test_requests_in_one_packet_are_all_answered(name_servers: tuple[str, str]) -> None:
-    for address in name_servers:
-        with Connection(address) as connection:
-            connection.send_bytes(b"".join(Request(206).encode(opaque) for opaque in range(100, 150)))
-            assert {connection.receive().opaque for _ in range(50)} == set(range(100, 150))
-
-
-def test_a_broker_that_falls_silent_is_forgotten_and_cut_off_the_same(both: Conversation, name_servers: tuple[str, str]) -> None:
-    both.ask(register(heartbeatTimeoutMillis="1000"), on="silent")
-    both.ask(register(name="b2", address="10.0.0.2:1"))
-    both.ask(CLUSTERS)
-    for connection in both.on("silent"):
-        with pytest.raises(Closed):
-            connection.receive()  # within its time limit: a second of silence and the next look at 5 s
-    both.ask_settled(CLUSTERS)
-    both.ask_settled(ROUTE)
-
-
-def told_of_smallest_ids(name_server: str) -> list[Answer]:
-    """What a slave is told, on its own port, when a smaller id joins its group and leaves again."""
-    with socket.create_server(("127.0.0.1", 0)) as listener, Connection(name_server) as slave, Connection(name_server) as smaller:
-        listener.settimeout(10)
-        listening = f"127.0.0.1:{listener.getsockname()[1]}"
-        slave.ask(register(broker_id=2, address=listening, enableActingMaster="true", haServerAddr="10.0.0.1:3"))
-        smaller.ask(register(broker_id=1, enableActingMaster="true", haServerAddr="10.0.0.1:2"))
-        accepted, _ = listener.accept()
-        with Connection(accepted) as told:
-            joined = told.receive()
-            smaller.close()
-            left = told.receive()
-    assert left.fields.pop("minBrokerAddr") == listening
-    return [joined, left]
-
-
-def test_members_of_a_group_are_told_of_a_new_smallest_id_the_same(both: Conversation, name_servers: tuple[str, str]) -> None:
-    both.ask(update_config("notifyMinBrokerIdChanged=true"))
-    original, ours = map(told_of_smallest_ids, name_servers)
-    both.ask(update_config("notifyMinBrokerIdChanged=false"))
-    assert [told.code for told in original] == [905, 905]
-    assert [(told.code, told.flag, told.fields, told.body) for told in ours] == [
-        (told.code, told.flag, told.fields, told.body) for told in original
-    ]

@@ -50,13 +50,14 @@ class Files:
         client = {"tls.enable": "true", "tls.client.authServer": "true", "tls.client.trustCertPath": str(self.trust)}
         return tuple(f"-D{key}={value}" for key, value in {**self.server_settings(), **client}.items())
 
-    def serial_shown(self, server: Server) -> int:
-        """The serial number of the certificate that a new connection is shown; it must be the authority's."""
+    def connect(self, server: Server) -> ssl.SSLSocket:
+        """A TLS connection to a server whose certificate must be the authority's."""
         context = ssl.create_default_context(cafile=str(self.trust))
-        with (
-            socket.create_connection(("127.0.0.1", server.port), 5) as plain,
-            context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
-        ):
+        return context.wrap_socket(socket.create_connection(("127.0.0.1", server.port), 5), server_hostname="127.0.0.1")
+
+    def serial_shown(self, server: Server) -> int:
+        """The serial number of the certificate that a new connection is shown."""
+        with self.connect(server) as secured:
             shown = secured.getpeercert()
         assert shown is not None
         return int(str(shown["serialNumber"]), 16)
@@ -78,6 +79,8 @@ def name_server(files: Files, module_home: Path) -> Iterator[Server]:
 def broker(files: Files, apache_5: Release, name_server: Server, module_home: Path) -> Iterator[Server]:
     server = apache.broker(apache_5, module_home / "broker", [name_server.address], options=files.java_options())
     with apache.running(server):
+        with Connection(files.connect(name_server)) as connection:  # its port accepts before it has registered
+            wait_until(lambda: connection.ask(Request(105, {"topic": "TBW102"})).code == 0, "the broker registers over TLS")
         yield server
 
 

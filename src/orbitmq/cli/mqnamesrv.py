@@ -85,3 +85,7 @@ def _start(config_file: str | None, *, print_config: bool) -> None:
 def main() -> None:
     """Entry point of `mqnamesrv`."""
     sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

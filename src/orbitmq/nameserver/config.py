@@ -99,7 +99,7 @@ class AddressServerSettings(Settings):
 class NameServerConfig(NameServerSettings, RemotingSettings, AddressServerSettings):
     """Everything that can be set about a name server; attributes may change by `update` while it runs."""
 
-    SHOWN_SECTIONS: ClassVar[tuple[str, ...]] = ("namesrvConfig", "nettyServerConfig", "orbitmq")
+    SHOWN_SECTIONS: ClassVar[tuple[str, ...]] = ("namesrvConfig", "nettyServerConfig")
     STORE_PATH: ClassVar[str] = "config_store_path"
     BLACK_LIST: ClassVar[frozenset[str]] = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 

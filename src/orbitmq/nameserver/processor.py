@@ -30,6 +30,7 @@ from orbitmq.protocol.versions import V4_9_4
 
 _SUCCESS: Final = ResponseCode.SUCCESS  # a member looked up in its enum costs as much as the rest of an answer
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+_REMARK_LEFT: Final = "not set any response code"  # the original forgets to clear its default remark when 901 succeeds
 
 # Asks the production environment for a topic's route: its encoded body, or None when it has none either.
 RouteLookUp = Callable[[str], Awaitable[bytes | None]]
@@ -158,7 +159,8 @@ class NameServerProcessor:
 
     def get_member_group(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = headers.GetBrokerMemberGroupRequestHeader.from_fields(request.ext_fields)
-        return request.answer(ResponseCode.SUCCESS, body=self._table.member_group(header.cluster_name, header.broker_name).encode())
+        body = self._table.member_group(header.cluster_name, header.broker_name).encode()
+        return request.answer(ResponseCode.SUCCESS, _REMARK_LEFT, body=body)
 
     def wipe_write_perm(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         broker_name = headers.WipeWritePermOfBrokerRequestHeader.from_fields(request.ext_fields).broker_name

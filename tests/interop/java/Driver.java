@@ -27,15 +27,20 @@ import org.apache.rocketmq.common.message.MessageExt;
 public class Driver {
     private static final AtomicInteger INSTANCES = new AtomicInteger();
 
-    public static void main(String[] args) throws Exception {
-        if (args[0].equals("roundtrip")) {
-            roundtrip(args[1], args[2], Integer.parseInt(args[3]));
-        } else if (args[0].equals("load")) {
-            load(args[1], args[2]);
-        } else {
-            throw new IllegalArgumentException("no such mode: " + args[0]);
+    public static void main(String[] args) {
+        try {
+            if (args[0].equals("roundtrip")) {
+                roundtrip(args[1], args[2], Integer.parseInt(args[3]));
+            } else if (args[0].equals("load")) {
+                load(args[1], args[2]);
+            } else {
+                throw new IllegalArgumentException("no such mode: " + args[0]);
+            }
+            System.exit(0);
+        } catch (Throwable e) {
+            e.printStackTrace();
+            System.exit(1); // the client's threads would keep the process alive
         }
-        System.exit(0);
     }
 
     private static DefaultMQProducer producer(String nameServer) throws Exception {

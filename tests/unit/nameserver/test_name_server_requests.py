@@ -148,6 +148,11 @@ def test_a_member_group_is_answered_also_when_it_is_empty(room: NameServerRoom) 
     )
 
 
+def test_a_member_group_is_answered_with_the_remark_that_the_original_leaves_there(room: NameServerRoom) -> None:
+    answer = room.ask(RequestCode.GET_BROKER_MEMBER_GROUP, clusterName="c1", brokerName="broker-a")
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, "not set any response code")
+
+
 @pytest.mark.parametrize(
     ("body", "changed"),
     [

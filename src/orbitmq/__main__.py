@@ -1,0 +1,5 @@
+"""`python -m orbitmq` is `orbitmq`."""
+
+from orbitmq.cli.main import main
+
+main()
