@@ -22,6 +22,10 @@ KERNELS = (
     "orbitmq.protocol.header_scan",
     "orbitmq.protocol.header_write",
     "orbitmq.remoting.turns",
+    "orbitmq.store.entry_scan",
+    "orbitmq.store.index_writer",
+    "orbitmq.store.log_batch",
+    "orbitmq.store.queue_offsets",
 )
 
 

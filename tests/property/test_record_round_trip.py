@@ -20,7 +20,9 @@ HOSTS = st.binary(min_size=8, max_size=8) | st.binary(min_size=20, max_size=20)
 TEXTS = st.text(max_size=20)
 TOPICS = TEXTS | st.text(st.characters(codec="ascii"), min_size=125, max_size=300)
 SEPARATED = st.lists(st.sampled_from(["\1", "\2", "a", "TAGS", "KEYS", "ä", "\U0001f600", ""]), max_size=12).map("".join)
-PROPERTY_BYTES = SEPARATED.map(str.encode) | st.binary(max_size=40) | st.integers(32_700, 32_747).map(lambda size: b"p" * size)
+PROPERTY_BYTES = (
+    SEPARATED.map(str.encode) | st.binary(max_size=40) | st.integers(32_700, 32_746).map(lambda size: b"p" * size)
+)  # a separator and the checksum still fit
 BODIES = st.binary(max_size=300)
 MESSAGES = st.builds(
     Message,

@@ -52,5 +52,17 @@ class MessageIllegal(OrbitError):
     """A message that cannot be stored as it is; the error has its size and the limit, or the rule it breaks."""
 
 
-class CorruptRecord(OrbitError):
+class StoreError(OrbitError):
+    """The store cannot do what was asked; the error names the file, the reason and the remedy."""
+
+
+class WriteFailed(StoreError):
+    """The disk did not take what was to be written; nothing of it is in the store, and trying again later may succeed."""
+
+
+class StoreReadOnly(StoreError):
+    """The store takes nothing more until it is started again: a flush failed, and nobody knows what the disk has of it."""
+
+
+class CorruptRecord(StoreError):
     """Bytes that are no whole message; the error says where they stand and what is wrong with them."""

@@ -94,7 +94,7 @@ class Message:
     def __repr__(self) -> str:
         return (
             f"Message(topic={self.topic!r} queue_id={self.queue_id} flag={self.flag} sys_flag={self.sys_flag:#x} "
-            f"body={len(self.body)} bytes properties={self.properties!r})"
+            f"body={len(self.body)} bytes properties={self.properties[:80]!r})"
         )
 
 

@@ -1,0 +1,65 @@
+"""What the store can be told. Plain values; the names that the original's configuration files use are mapped to them by the broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from orbitmq.message.record import RecordLimits
+from orbitmq.store.index_file import IndexShape
+from orbitmq.store.queues import BATCH_FILE_SIZE, QUEUE_FILE_SIZE
+
+_DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+DELAY_LEVELS_MS = tuple(1000 * seconds for seconds in _DELAYS_S)
+PAGE_SIZE = 4096  # what the original counts dirty bytes in
+
+
+class FlushMode(Enum):
+    """When a message is acknowledged: as soon as it is in the log, or when the disk has it."""
+
+    ASYNC = "ASYNC_FLUSH"
+    SYNC = "SYNC_FLUSH"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """One store. Where a default is not Apache's, its line says so."""
+
+    root: Path
+
+    # The commit log.
+    commit_log_folders: tuple[Path, ...] = ()  # none: `commitlog` in the root
+    read_only_commit_log_folders: tuple[Path, ...] = ()  # files there are used, new ones are not made there
+    commit_log_file_size: int = 1 << 30
+    limits: RecordLimits = field(default_factory=RecordLimits)
+    record_crc: bool = False  # enabledAppendPropCRC
+    batch_size_max: int = 8 << 20  # ours: how much is gathered before it is written
+    folder_full_ratio: float = 0.85  # diskSpaceCleanForciblyRatio: a fuller disk gets no new file while another has room
+
+    # Flushing.
+    flush_mode: FlushMode = FlushMode.ASYNC
+    sync_flush_timeout_ms: int = 5_000
+    flush_log_interval_ms: int = 500
+    flush_log_pages_min: int = 4
+    flush_log_thorough_interval_ms: int = 10_000
+    flush_queues_interval_ms: int = 1_000
+    flush_queues_pages_min: int = 2
+    flush_queues_thorough_interval_ms: int = 60_000
+    flush_checkpoint_interval_ms: int = 1_000
+
+    # Queues and index.
+    queue_file_size: int = QUEUE_FILE_SIZE
+    queue_ext_file_size: int | None = None  # None: no ext files (enableConsumeQueueExt)
+    batch_queue_file_size: int = BATCH_FILE_SIZE
+    index_enabled: bool = True
+    index_shape: IndexShape = field(default_factory=IndexShape)
+    filter_entries_max: int = 800  # how many entries one read looks at: maxFilterMessageSize / 20
+    delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
+
+    # Recovery.
+    truncate_damage: bool = False  # recoverBadRecord=truncate: the original's rule
+
+    def log_folders(self) -> tuple[Path, ...]:
+        """Where the commit log may write, in the order of its turns."""
+        return self.commit_log_folders or (self.root / "commitlog",)

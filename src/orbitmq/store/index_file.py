@@ -1,0 +1,253 @@
+"""An index file: which records of the log have a key, by the key's hash; the newest first, in chains.
+
+Big-endian. `slots` and `entries` are configured (5,000,000 and 20,000,000: 420,000,040 bytes, of which only what is written takes space).
+
+| at | size | |
+|---|---|---|
+| 0 | 8 | store time of the first entry's record; of the end of the file before, while there is none |
+| 8 | 8 | store time of the last |
+| 16 | 8 | log offset of the first; or of the end of the file before |
+| 24 | 8 | log offset of the last |
+| 32 | 4 | slots in use |
+| 36 | 4 | number of the next entry; the first is 1 |
+| 40 | 4·slots | number of the newest entry of each chain; 0: none |
+| 40 + 4·slots + 20·k | 20 | entry k: `4 hash | 8 log offset | 4 seconds since the first | 4 number of the entry before it in its chain` |
+
+hash = |hashCode(topic#key)|, slot = hash mod slots. The file is full at `entries` - 1 of them. Only hashes are compared: who asks must
+look at the records found.
+
+Crash rule: `commit` writes entries, then the header; slots stay in memory until the file is full or the store stops. After a crash they are
+made again from the entries, as far as those are whole (`rebuild`). Any bytes read as fewer hits: numbers must fall along a chain.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from orbitmq.common.errors import StoreError, WriteFailed
+from orbitmq.message.tags import index_hash
+from orbitmq.store import mapped_file
+from orbitmq.store.file_layer import FileLayer
+from orbitmq.store.index_writer import ENTRY_SIZE, SLOT_SIZE, SLOTS_PAGE, IndexWriter
+from orbitmq.store.types import LogOffset, StoreTimeMs
+
+_HEADER = Struct(">qqqqii")
+_ENTRY = Struct(">iqii")
+_REPLAY_SIZE = 50_000 * ENTRY_SIZE
+_SLOTS_PAGE_SIZE = SLOTS_PAGE * SLOT_SIZE
+LOG_END_UNKNOWN = LogOffset((1 << 63) - 1)
+
+
+class IndexShape(NamedTuple):
+    """How many slots and entries a file has."""
+
+    slots: int = 5_000_000
+    entries: int = 20_000_000
+
+    @property
+    def entries_at(self) -> int:
+        return _HEADER.size + SLOT_SIZE * self.slots
+
+    @property
+    def file_size(self) -> int:
+        return self.entries_at + ENTRY_SIZE * self.entries
+
+
+class IndexHeader(NamedTuple):
+    """The first 40 bytes."""
+
+    begin_time_ms: StoreTimeMs
+    end_time_ms: StoreTimeMs
+    begin_offset: LogOffset
+    end_offset: LogOffset
+    slots_used: int
+    entry_count: int
+
+
+class IndexFile:
+    """One file; while it is written to it has a `writer`, whose numbers count instead of those in the file."""
+
+    def __init__(self, layer: FileLayer, path: Path, shape: IndexShape, descriptor: int, header: IndexHeader) -> None:
+        self.path = path
+        self.descriptor = descriptor
+        self._layer = layer
+        self._shape = shape
+        self._header = header
+        self.writer: IndexWriter | None = None
+
+    @classmethod
+    def create(cls, layer: FileLayer, path: Path, shape: IndexShape, after: IndexHeader | None) -> IndexFile:
+        """Make the file that follows one with that header, ready to be written to."""
+        mapped_file.create(layer, path, 0, shape.file_size)
+        try:
+            descriptor = layer.open(path)
+        except OSError:
+            layer.unlink(path)
+            raise
+        time_ms, offset = (StoreTimeMs(0), LogOffset(0)) if after is None else (after.end_time_ms, after.end_offset)
+        file = cls(layer, path, shape, descriptor, IndexHeader(time_ms, time_ms, offset, offset, 0, 1))
+        file.writer = IndexWriter(shape.slots, shape.entries, time_ms, offset)
+        return file
+
+    @classmethod
+    def open(cls, layer: FileLayer, path: Path, shape: IndexShape) -> IndexFile:
+        """Open a file for queries; StoreError when it has another size than configured."""
+        size = layer.size(path)
+        if size != shape.file_size:
+            raise StoreError(
+                f"index file {path} has {size} bytes, {shape.slots} slots and {shape.entries} entries take {shape.file_size}: "
+                "set maxHashSlotNum and maxIndexNum as they were when the store was made, or remove the file"
+            )
+        descriptor = layer.open(path)
+        header = IndexHeader._make(_HEADER.unpack(layer.pread(descriptor, _HEADER.size, 0)))
+        count = min(max(header.entry_count, 1), shape.entries)
+        return cls(layer, path, shape, descriptor, header._replace(entry_count=count))
+
+    @property
+    def header(self) -> IndexHeader:
+        """The header as it is, or will be when all is written."""
+        writer = self.writer
+        if writer is None:
+            return self._header
+        return IndexHeader(
+            StoreTimeMs(writer.begin_time_ms),
+            StoreTimeMs(writer.end_time_ms),
+            LogOffset(writer.begin_offset),
+            LogOffset(writer.end_offset),
+            writer.slots_used,
+            writer.entry_count,
+        )
+
+    @property
+    def is_full(self) -> bool:
+        return self.header.entry_count >= self._shape.entries
+
+    def resume(self) -> None:
+        """Go on writing to a file that was closed properly."""
+        header, shape = self._header, self._shape
+        writer = IndexWriter(shape.slots, shape.entries, header.begin_time_ms, header.begin_offset)
+        writer.resume(self._layer.pread(self.descriptor, SLOT_SIZE * shape.slots, _HEADER.size), header.slots_used, header.entry_count)
+        writer.end_at(header.end_time_ms, header.end_offset)
+        self.writer = writer
+
+    def is_sound(self, latest_ms: int) -> bool:
+        """Whether the header has times that can be, none later than that, and the first and last entry that it says."""
+        header = self.header
+        if header.entry_count == 1:
+            return True
+        ends = [_ENTRY.unpack(self._entry(number))[1] for number in (1, header.entry_count - 1)]
+        return ends == [header.begin_offset, header.end_offset] and self._has_times(latest_ms)
+
+    def rebuild(self, latest_ms: int, log_end: int = LOG_END_UNKNOWN) -> None:
+        """Keep the first entries, as many as are whole and of records below `log_end`; everything else in the file follows from them.
+
+        None are kept if the header has no time that can be, for that of the entries is not known then.
+        """
+        header, shape = self.header, self._shape
+        self.commit()
+        writer = IndexWriter(shape.slots, shape.entries, header.begin_time_ms, header.begin_offset)
+        if self._has_times(latest_ms) and header.begin_offset == _ENTRY.unpack(self._entry(1))[1]:
+            self._replay(writer, log_end)
+        if writer.entry_count == header.entry_count and writer.end_offset == header.end_offset:
+            writer.end_at(header.end_time_ms, header.end_offset)  # nothing is lost, not even the parts of a second
+        end = shape.entries_at + ENTRY_SIZE * writer.entry_count
+        self._layer.clear(self.descriptor, end, shape.file_size - end)
+        for page in range(len(writer.touched)):
+            writer.touched[page] = 1
+        self.writer = writer
+        self.flush()
+
+    def commit(self) -> None:
+        """Write the entries that were put, and the header; WriteFailed keeps them, to be tried again."""
+        writer = self.writer
+        if writer is None or not writer.pending:
+            return
+        at = self._shape.entries_at + ENTRY_SIZE * (writer.entry_count - writer.pending)
+        with memoryview(writer.entries) as entries:
+            self._write(entries[: ENTRY_SIZE * writer.pending], at)
+        self._write(_HEADER.pack(*self.header), 0)
+        writer.wrote()
+
+    def flush(self) -> None:
+        """Write everything that is only in memory; the caller syncs."""
+        self.commit()
+        writer = self.writer
+        if writer is None:
+            return
+        pages, touched = len(writer.touched), writer.touched
+        begin = touched.find(1)
+        with memoryview(writer.slots) as slots:
+            while begin >= 0:
+                end = touched.find(0, begin)
+                end = pages if end < 0 else end
+                self._write(slots[begin * _SLOTS_PAGE_SIZE : end * _SLOTS_PAGE_SIZE], _HEADER.size + begin * _SLOTS_PAGE_SIZE)
+                touched[begin:end] = bytes(end - begin)
+                begin = touched.find(1, end)
+        self._write(_HEADER.pack(*self.header), 0)
+
+    def seal(self) -> None:
+        """Write everything, and take no more entries; the caller syncs."""
+        self.flush()
+        self._header, self.writer = self.header, None
+
+    def matches_time(self, begin_ms: int, end_ms: int) -> bool:
+        """Whether any entry may be of a record stored in that time."""
+        first, last = self.header.begin_time_ms, self.header.end_time_ms
+        return (begin_ms < first and end_ms > last) or first <= begin_ms <= last or first <= end_ms <= last
+
+    def query(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int, found: list[LogOffset]) -> None:
+        """Add to `found`, up to `limit` in all, the log offsets that the key has between those times, the newest first."""
+        header, key_hash = self.header, index_hash(topic, key)
+        number = self._newest(key_hash % self._shape.slots)
+        before = header.entry_count
+        while 0 < number < before and len(found) < limit:
+            entry_hash, log_offset, seconds, previous = _ENTRY.unpack(self._entry(number))
+            if seconds < 0:
+                return
+            time_ms = header.begin_time_ms + seconds * 1000
+            if entry_hash == key_hash and begin_ms <= time_ms <= end_ms and log_offset not in found:
+                found.append(log_offset)
+            if time_ms < begin_ms:
+                return
+            before, number = number, previous
+
+    def close(self) -> None:
+        """Close the descriptor; what was not written is lost."""
+        self._layer.close(self.descriptor)
+
+    def unlink(self) -> None:
+        """Remove the file; who has it open may still read it."""
+        self.writer = None
+        self._layer.unlink(self.path)
+
+    def _newest(self, slot: int) -> int:
+        if self.writer is not None:
+            return int.from_bytes(self.writer.slots[SLOT_SIZE * slot : SLOT_SIZE * (slot + 1)], "big", signed=True)
+        return int.from_bytes(self._layer.pread(self.descriptor, SLOT_SIZE, _HEADER.size + SLOT_SIZE * slot), "big", signed=True)
+
+    def _entry(self, number: int) -> bytes:
+        writer = self.writer
+        if writer is not None and (at := number - writer.entry_count + writer.pending) >= 0:
+            return bytes(writer.entries[ENTRY_SIZE * at : ENTRY_SIZE * (at + 1)])
+        return self._layer.pread(self.descriptor, ENTRY_SIZE, self._shape.entries_at + ENTRY_SIZE * number)
+
+    def _has_times(self, latest_ms: int) -> bool:
+        return 0 < self.header.begin_time_ms <= latest_ms
+
+    def _replay(self, writer: IndexWriter, log_end: int) -> None:
+        shape = self._shape
+        while writer.entry_count < shape.entries:
+            at = shape.entries_at + ENTRY_SIZE * writer.entry_count
+            chunk = self._layer.pread(self.descriptor, min(_REPLAY_SIZE, shape.file_size - at), at)
+            if writer.replay(chunk, log_end) * ENTRY_SIZE < len(chunk) or not chunk:
+                return
+
+    def _write(self, data: bytes | memoryview, at: int) -> None:
+        try:
+            self._layer.pwrite(self.descriptor, data, at)
+        except OSError as error:
+            raise WriteFailed(
+                f"index file {self.path}: {len(data)} bytes at {at} could not be written: {error}; they are kept for the next try"
+            ) from error

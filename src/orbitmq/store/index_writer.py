@@ -1,0 +1,256 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel: an index file as it is written: all of its hash slots in memory, and the entries that are not in the file yet.
+
+Fills buffers and nothing else; `index_file` has the byte tables and does the writing. Invariant: a slot holds the number of the newest
+entry of its chain, every entry that of the one before it, so numbers fall along a chain. Everything here follows from the entries: `replay`
+makes slots and counts from them again, and stops at the first that the chains do not bear out.
+"""
+
+from mmap import mmap
+
+import cython
+
+from orbitmq.common.mem import Buffer
+from orbitmq.message.properties import KEYS, TAGS, UNIQUE_KEY, decode_text
+from orbitmq.message.tags import index_hash
+
+if cython.compiled:
+    from cython.cimports.orbitmq.common.mem import address, find, put32, put64, same, signed32, signed64, text_bytes
+    from cython.cimports.orbitmq.message.record_read import RecordCursor
+else:
+    from orbitmq.common.mem import address, find, put32, put64, same, signed32, signed64, text_bytes
+    from orbitmq.message.record_read import RecordCursor
+
+ENTRY_SIZE = 20
+SLOT_SIZE = 4
+SLOTS_PAGE = 1024  # slots that are written out together
+PENDING_MAX = 4096  # entries that wait for the file
+TAGS_PREFIX = "T#"  # of the key that tags count as
+ALL_PUT = -1
+_PENDING_MAX = cython.declare(cython.int, PENDING_MAX)
+_SLOTS_PAGE = cython.declare(cython.int, SLOTS_PAGE)
+_ALL_PUT = cython.declare(cython.int, ALL_PUT)
+_INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
+_MASK = cython.declare(cython.uint, 0xFFFFFFFF)  # literals of more than 31 bits are Python's numbers, and slow
+_SIGN = cython.declare(cython.uint, 0x80000000)
+_KEYS = cython.declare(bytes, f"{KEYS}\x01".encode())
+_TAGS = cython.declare(bytes, f"{TAGS}\x01".encode())
+_UNIQUE_KEY = cython.declare(bytes, f"{UNIQUE_KEY}\x01".encode())
+
+
+class IndexWriter:
+    """Entries are numbered from 1; `entry_count` is the number of the next. `entries` holds `pending` ones, the last before that."""
+
+    __slots__ = (
+        "_entries",
+        "_slots",
+        "_touched",
+        "begin_offset",
+        "begin_time_ms",
+        "end_offset",
+        "end_time_ms",
+        "entries",
+        "entry_count",
+        "entry_max",
+        "pending",
+        "slot_count",
+        "slots",
+        "slots_used",
+        "touched",
+    )
+
+    def __init__(
+        self, slot_count: cython.int, entry_max: cython.int, begin_time_ms: cython.longlong, begin_offset: cython.longlong
+    ) -> None:
+        if slot_count < 1 or entry_max < 2:
+            raise ValueError(f"{slot_count} slots and {entry_max} entries: an index file needs one and two at least, entry 0 is never used")
+        self.slot_count = slot_count
+        self.entry_max = entry_max
+        self.entry_count = 1
+        self.slots_used = 0
+        self.pending = 0
+        self.begin_time_ms = self.end_time_ms = begin_time_ms
+        self.begin_offset = self.end_offset = begin_offset
+        self.slots = mmap(-1, slot_count * SLOT_SIZE)  # zeros, that take no memory until they are touched
+        self.touched = bytearray((slot_count + SLOTS_PAGE - 1) // SLOTS_PAGE)  # which pages of slots differ from the file's
+        self.entries = bytearray(PENDING_MAX * ENTRY_SIZE)
+        self._slots = address(self.slots)
+        self._touched = address(self.touched)
+        self._entries = address(self.entries)
+
+    def put(self, record: RecordCursor, done: cython.int = 0) -> int:
+        """Add an entry for each key of the record: its unique key, its keys, its tags.
+
+        ALL_PUT, or how many are in (with the `done` ones that were before): then the file is full, or the entries that wait must be
+        written, and `wrote` called, before the same record is put again.
+        """
+        if not record.whole or record.at + record.size > len(record.buffer):
+            raise ValueError("the cursor is on no whole record: `read` one first")
+        p: cython.p_const_uchar = address(record.buffer)
+        at: cython.Py_ssize_t = record.properties_at
+        end: cython.Py_ssize_t = at + record.properties_size
+        unique_at: cython.Py_ssize_t = 0
+        unique_end: cython.Py_ssize_t = 0
+        keys_at: cython.Py_ssize_t = 0
+        keys_end: cython.Py_ssize_t = 0
+        tags_at: cython.Py_ssize_t = 0
+        tags_end: cython.Py_ssize_t = 0
+        stop: cython.Py_ssize_t
+        while at < end:  # of two properties of a name the last counts; one without a value does not
+            stop = find(p, at, end, 2)
+            if stop - at > 5 and same(p, at, _KEYS, 5):
+                keys_at = at + 5
+                keys_end = stop
+            elif stop - at > 5 and same(p, at, _TAGS, 5):
+                tags_at = at + 5
+                tags_end = stop
+            elif stop - at > 9 and same(p, at, _UNIQUE_KEY, 9):
+                unique_at = at + 9
+                unique_end = stop
+            at = stop + 1
+        prefix: cython.longlong = _topic_hash(p, record.topic_at, record.topic_size)
+        number: cython.int = 0
+        if unique_end:
+            if number >= done and not _add(self, record, _key_hash(record, p, prefix, unique_at, unique_end, False)):
+                return number
+            number += 1
+        while keys_at < keys_end:
+            stop = find(p, keys_at, keys_end, 32)
+            if stop > keys_at:
+                if number >= done and not _add(self, record, _key_hash(record, p, prefix, keys_at, stop, False)):
+                    return number
+                number += 1
+            keys_at = stop + 1
+        if tags_end and number >= done and not _add(self, record, _key_hash(record, p, prefix, tags_at, tags_end, True)):
+            return number
+        return _ALL_PUT
+
+    def wrote(self) -> None:
+        """The entries that waited are in the file."""
+        self.pending = 0
+
+    def replay(self, entries: Buffer, log_end: cython.longlong) -> int:
+        """Take over entries that the file has, from number `entry_count` on; how many are sound and of records below `log_end`.
+
+        The time of the end follows from the last of them, to the second.
+        """
+        p: cython.p_const_uchar = address(entries)
+        count: cython.Py_ssize_t = len(entries) // ENTRY_SIZE
+        number: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        slot: cython.Py_ssize_t
+        key_hash: cython.int
+        log_offset: cython.longlong
+        seconds: cython.longlong
+        for number in range(count):
+            at = number * 20
+            key_hash = signed32(p, at)
+            log_offset = signed64(p, at + 4)
+            seconds = signed32(p, at + 12)
+            if key_hash < 0 or seconds < 0 or log_offset < self.end_offset or log_offset >= log_end or self.entry_count >= self.entry_max:
+                return number
+            slot = key_hash % self.slot_count
+            if signed32(p, at + 16) != signed32(self._slots, slot * 4):
+                return number
+            if key_hash == 0 and log_offset == 0 and seconds == 0 and self.entry_count > 1:
+                return number  # nothing was written there
+            _chain(self, key_hash)
+            self.entry_count += 1
+            self.end_offset = log_offset
+            if self.entry_count > 2:
+                self.end_time_ms = self.begin_time_ms + seconds * 1000
+        return count
+
+    def resume(self, slots: Buffer, slots_used: cython.int, entry_count: cython.int) -> None:
+        """Go on with the slots and counts that a file has."""
+        self.slots[:] = slots
+        self.slots_used = slots_used
+        self.entry_count = entry_count
+
+    def end_at(self, end_time_ms: cython.longlong, end_offset: cython.longlong) -> None:
+        """Take over time and offset of the last entry, as the file's header has them."""
+        self.end_time_ms = end_time_ms
+        self.end_offset = end_offset
+
+
+@cython.cfunc
+@cython.inline
+def _chain(writer: IndexWriter, key_hash: cython.int) -> cython.int:
+    """Make the next entry the newest of its chain; the number of the one that was."""
+    slot: cython.Py_ssize_t = key_hash % writer.slot_count
+    before: cython.int = signed32(writer._slots, slot * 4)
+    if before <= 0 or before >= writer.entry_count:
+        before = 0
+        writer.slots_used += 1
+    put32(writer._slots, slot * 4, writer.entry_count)
+    writer._touched[slot // _SLOTS_PAGE] = 1
+    return before
+
+
+@cython.cfunc
+def _add(writer: IndexWriter, record: RecordCursor, key_hash: cython.int) -> cython.bint:
+    """Add one entry; False when the file is full, or too many entries wait."""
+    if writer.entry_count >= writer.entry_max or writer.pending >= _PENDING_MAX:
+        return False
+    time_ms: cython.longlong = record.store_time_ms
+    seconds: cython.longlong = 0
+    if writer.begin_time_ms > 0 and time_ms > writer.begin_time_ms:
+        seconds = (time_ms - writer.begin_time_ms) // 1000
+        if seconds > _INT_MAX:
+            seconds = _INT_MAX
+    at: cython.Py_ssize_t = writer.pending * 20
+    put32(writer._entries, at, key_hash)
+    put64(writer._entries, at + 4, record.log_offset)
+    put32(writer._entries, at + 12, seconds)
+    put32(writer._entries, at + 16, _chain(writer, key_hash))
+    writer.pending += 1
+    if writer.entry_count == 1:
+        writer.begin_offset = record.log_offset
+        writer.begin_time_ms = time_ms
+    writer.entry_count += 1
+    writer.end_offset = record.log_offset
+    writer.end_time_ms = time_ms
+    return True
+
+
+@cython.cfunc
+@cython.inline
+def _topic_hash(p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
+    """Java's hash of `topic#`; -1 for a topic that is not ASCII."""
+    h: cython.uint = 0
+    i: cython.Py_ssize_t
+    for i in range(at, at + size):
+        if p[i] > 127:
+            return -1
+        h = (31 * h + p[i]) & _MASK
+    return (31 * h + 35) & _MASK
+
+
+@cython.cfunc
+@cython.inline
+def _key_hash(
+    record: RecordCursor,
+    p: cython.p_const_uchar,
+    prefix: cython.longlong,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    is_tags: cython.bint,
+) -> cython.int:
+    """`index_hash` of the key p[at:end]; no text is made of one that is ASCII."""
+    h: cython.uint = 0
+    i: cython.Py_ssize_t
+    is_ascii: cython.bint = prefix >= 0
+    if is_ascii:
+        h = prefix
+        if is_tags:
+            h = (31 * ((31 * h + 84) & _MASK) + 35) & _MASK
+    for i in range(at, end):
+        if p[i] > 127:
+            is_ascii = False
+        h = (31 * h + p[i]) & _MASK
+    if not is_ascii:
+        key: str = decode_text(text_bytes(p, at, end - at))
+        return index_hash(decode_text(record.topic()), TAGS_PREFIX + key if is_tags else key)
+    if h & _SIGN:
+        h = (_MASK - h + 1) & ~_SIGN  # the one number that has no opposite counts as 0
+    return h

@@ -1,0 +1,19 @@
+# LogBatch, and what it gives, as C structures.
+from orbitmq.message.record_write cimport Message
+from orbitmq.store.queue_offsets cimport QueueOffsets
+
+cdef class Appended:
+    cdef readonly long long offset, end, queue_offset, store_time_ms
+    cdef readonly Py_ssize_t size
+
+cdef class LogBatch:
+    cdef readonly bytearray buffer
+    cdef readonly Py_ssize_t used
+    cdef readonly long long end, store_time_ms
+    cdef object _limits
+    cdef QueueOffsets _offsets
+    cdef bytes _store_host
+    cdef bint _with_crc
+    cdef Py_ssize_t _file_size, _batch_size_max, _body_size_max, _topic_size_max, _record_size_max, _part_begin
+    cdef long long _part_offset
+    cdef list _parts

@@ -1,0 +1,200 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel: the batch that the commit log gathers: gives each message its place in log and queue, and writes its record into a buffer.
+
+Knows nothing of files but their size: a message that leaves no room for a blank closes the file with one, and goes to the next. What
+a broker refuses is for `RecordLimits` to say; here is only the short way for what breaks no limit.
+Invariants: a message that is refused changes nothing but, perhaps, that a file is closed; store times never decrease.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import cython
+
+from orbitmq.common.errors import MessageIllegal
+from orbitmq.message import batch, layout, properties
+from orbitmq.message.flags import INNER_BATCH
+from orbitmq.message.record import RecordLimits
+from orbitmq.message.record_write import encode_blank
+from orbitmq.store.types import LogOffset, QueueOffset, StoreTimeMs
+
+if cython.compiled:
+    from cython.cimports.orbitmq.message.record_write import Message, encode, record_size
+    from cython.cimports.orbitmq.store.queue_offsets import QueueOffsets
+else:
+    from orbitmq.message.record_write import Message, encode, record_size
+    from orbitmq.store.queue_offsets import QueueOffsets
+
+BLANK_SIZE = cython.declare(cython.Py_ssize_t, layout.BLANK_SIZE)
+PROPERTIES_SIZE_MAX = cython.declare(cython.Py_ssize_t, layout.PROPERTIES_SIZE_MAX)
+BUFFER_SIZE_MIN = cython.declare(cython.Py_ssize_t, 1 << 16)
+PREPARED = cython.declare(cython.int, 0x4)  # set in prepared and in rolled back messages: they take no place in their queue
+INNER_BATCH_BIT = cython.declare(cython.int, INNER_BATCH)
+INNER_MAX = cython.declare(cython.int, 0x7FFF)  # an entry of a queue counts them in two bytes
+
+
+class Appended:
+    """Where a message went; it counts once the batch is committed. `end` must be flushed for the message to be safe."""
+
+    __slots__ = ("end", "offset", "queue_offset", "size", "store_time_ms")
+
+    offset: LogOffset
+    end: LogOffset
+    size: int
+    queue_offset: QueueOffset
+    store_time_ms: StoreTimeMs
+
+    def __repr__(self) -> str:
+        return f"Appended(offset={self.offset} size={self.size} queue_offset={self.queue_offset} store_time_ms={self.store_time_ms})"
+
+
+class Part(NamedTuple):
+    """What of the buffer goes to which offset of the log, all of it in one file."""
+
+    offset: int
+    begin: int
+    end: int
+
+
+class LogBatch:
+    """The records since the last commit; `end` is the log's end if they are written."""
+
+    __slots__ = (
+        "_batch_size_max",
+        "_body_size_max",
+        "_file_size",
+        "_limits",
+        "_offsets",
+        "_part_begin",
+        "_part_offset",
+        "_parts",
+        "_record_size_max",
+        "_store_host",
+        "_topic_size_max",
+        "_with_crc",
+        "buffer",
+        "end",
+        "store_time_ms",
+        "used",
+    )
+
+    def __init__(
+        self, offsets: QueueOffsets, limits: RecordLimits, store_host: bytes, with_crc: bool, file_size: int, batch_size_max: int
+    ) -> None:
+        self._offsets = offsets
+        self._limits = limits
+        self._store_host = store_host
+        self._with_crc = with_crc
+        self._file_size = file_size
+        self._batch_size_max = batch_size_max
+        self._body_size_max = limits.body_size_max
+        self._topic_size_max = min(limits.topic_size_max, limits.retry_topic_size_max)
+        self._record_size_max = limits.body_size_max + limits.around_body_size_max
+        self.buffer = bytearray(BUFFER_SIZE_MIN)
+        self._parts: list[Part] = []  # those that are closed by a blank
+        self.used = self.end = self.store_time_ms = self._part_begin = self._part_offset = 0
+
+    def begin(self, end: cython.longlong, store_time_ms: cython.longlong) -> None:
+        """Start anew behind `end` and a record of that time."""
+        self._parts.clear()
+        self.used = self._part_begin = 0
+        self.end = self._part_offset = end
+        self.store_time_ms = store_time_ms
+        if len(self.buffer) > self._batch_size_max:  # for one large message
+            self.buffer = bytearray(self._batch_size_max)
+
+    def parts(self) -> list[Part]:
+        """What to write where, in order."""
+        return [*self._parts, Part(self._part_offset, self._part_begin, self.used)] if self.used else []
+
+    def append(self, message: Message, now_ms: cython.longlong) -> Appended:
+        """Take one message in; MessageIllegal when it breaks a limit. An inner batch is told the queue offset of its first message."""
+        places: cython.int = _queue_places(message)
+        if message.sys_flag & INNER_BATCH_BIT:
+            _set_inner_base(message, self._offsets.peek(message.topic, message.queue_id))
+        size: cython.Py_ssize_t = _checked_size(self, message)
+        _make_room(self, size, 1)
+        if now_ms > self.store_time_ms:
+            self.store_time_ms = now_ms
+        return _put(self, message, size, places)
+
+    def append_all(self, messages: Sequence[Message], now_ms: cython.longlong) -> list[Appended]:
+        """Take messages in that stand one behind the other in one file, with one store time; all or none, and no inner batches."""
+        sizes = [_checked_size(self, message) for message in messages]
+        places = [_queue_places(message) for message in messages]
+        _make_room(self, sum(sizes), len(sizes))
+        if now_ms > self.store_time_ms:
+            self.store_time_ms = now_ms
+        return [_put(self, message, size, count) for message, size, count in zip(messages, sizes, places, strict=True)]
+
+
+def _inner_count(message: Message) -> int:
+    """How many messages an inner batch says it holds."""
+    text = properties.parse(message.properties).get(properties.INNER_NUM, "")
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= INNER_MAX):
+        raise MessageIllegal(f"an inner batch of {text!r} messages: property {properties.INNER_NUM} is between 1 and {INNER_MAX}")
+    return int(text)
+
+
+@cython.cfunc
+def _queue_places(message: Message) -> cython.int:
+    """How many offsets of its queue the message takes."""
+    if message.sys_flag & PREPARED:
+        return 0
+    return _inner_count(message) if message.sys_flag & INNER_BATCH_BIT else 1
+
+
+def _set_inner_base(message: Message, queue_offset: int) -> None:
+    """Say in an inner batch which queue offset its first message has, unless it says so."""
+    if properties.parse(message.properties).get(properties.INNER_BASE) != str(queue_offset):
+        batch.set_inner_base(message, queue_offset)
+
+
+@cython.cfunc
+def _checked_size(log: LogBatch, message: Message) -> cython.Py_ssize_t:
+    """The size of the record, if the message breaks no limit."""
+    topic_size: cython.Py_ssize_t = len(message.topic)
+    body_size: cython.Py_ssize_t = len(message.body)
+    properties_size: cython.Py_ssize_t = len(message.properties)
+    size: cython.Py_ssize_t
+    if 0 < topic_size <= log._topic_size_max and body_size <= log._body_size_max and properties_size <= PROPERTIES_SIZE_MAX:
+        size = record_size(message, log._store_host, log._with_crc)
+        if size <= log._record_size_max:
+            return size
+    return log._limits.check(message, log._store_host, log._with_crc)
+
+
+@cython.cfunc
+def _make_room(log: LogBatch, size: cython.Py_ssize_t, count: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """See that `size` bytes fit into the buffer and, with a blank behind them, into the file; closes the file when they do not."""
+    if size > log._record_size_max:
+        raise MessageIllegal(f"{count} records of {size} bytes together: at most {log._record_size_max}; send fewer at once")
+    if size + BLANK_SIZE > log._file_size:
+        raise MessageIllegal(f"{size} bytes for a commit log whose files have {log._file_size}, {BLANK_SIZE} of them reserved; send less")
+    room: cython.Py_ssize_t = len(log.buffer)
+    needed: cython.Py_ssize_t = log.used + BLANK_SIZE + size
+    if needed > room:
+        log.buffer += bytes(max(needed, min(2 * room, log._batch_size_max)) - room)
+    left: cython.Py_ssize_t = log._file_size - log.end % log._file_size
+    if size + BLANK_SIZE > left:
+        log.used += encode_blank(log.buffer, log.used, left)
+        log._parts.append(Part(log._part_offset, log._part_begin, log.used))
+        log._part_begin = log.used
+        log.end += left
+        log._part_offset = log.end
+    return left
+
+
+@cython.cfunc
+def _put(log: LogBatch, message: Message, size: cython.Py_ssize_t, places: cython.int) -> Appended:
+    """Write the record behind the others."""
+    appended: Appended = Appended.__new__(Appended)  # a tuple of a type of its own would cost more than the place in the queue
+    appended.offset = log.end  # type: ignore[assignment]  # to call a NewType costs, here and below
+    appended.size = size
+    appended.store_time_ms = log.store_time_ms  # type: ignore[assignment]
+    appended.queue_offset = log._offsets.take(message.topic, message.queue_id, places) if places else 0  # type: ignore[assignment]
+    encode(message, log.buffer, log.used, appended.queue_offset, log.end, log.store_time_ms, log._store_host, log._with_crc)
+    log.used += size
+    log.end += size
+    appended.end = log.end  # type: ignore[assignment]
+    return appended

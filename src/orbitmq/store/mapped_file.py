@@ -1,0 +1,122 @@
+"""One file of fixed length of a `FileQueue`: written through a descriptor, read through a read-only mapping.
+
+Knows bytes and positions, no formats and no order of files: how far the file is written and flushed is a matter of the queue, which
+keeps one number for all of its files. Thread rule: the loop thread calls everything; the flusher gets the number of a pinned
+descriptor and nothing else; `delete` of a file that left its queue may run in an executor.
+
+Descriptor and mapping are opened when they are needed, and `close` gives both back: a closed file opens again with its next use, so
+that a cache of many queues may close what it likes (flush first: an error of the disk may not reach a descriptor opened later).
+Readers need no count: a slice of `view()` keeps the mapping alive by itself, also when the file was closed or deleted. Only the
+number of a descriptor has to be guarded, because the system gives it to somebody else once it is closed: `acquire` and `release`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from orbitmq.common.mem import Buffer
+from orbitmq.store.file_layer import FileLayer
+
+_CLOSED = -1
+
+
+class MappedFile:
+    """The bytes [start, start + size) of a queue of files."""
+
+    __slots__ = ("_close_wanted", "_descriptor", "_layer", "_pins", "_view", "path", "size", "start")
+
+    def __init__(self, layer: FileLayer, path: Path, start: int, size: int) -> None:
+        self.path = path
+        self.start = start
+        self.size = size
+        self._layer = layer
+        self._descriptor = _CLOSED
+        self._view: memoryview | None = None
+        self._pins = 0
+        self._close_wanted = False
+
+    def __repr__(self) -> str:
+        return f"MappedFile({self.path} start={self.start} size={self.size})"
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last byte of the file."""
+        return self.start + self.size
+
+    @property
+    def modified_ms(self) -> int:
+        """When the file was written to last, by the file system's clock."""
+        return self._layer.modified_ms(self.path)
+
+    @property
+    def is_open(self) -> bool:
+        return self._descriptor != _CLOSED or self._view is not None
+
+    def pwrite(self, position: int, data: Buffer) -> None:
+        """Write all of `data` at `position` of this file, or OSError; then any part of it may be there."""
+        assert 0 <= position <= self.size - len(data), f"{len(data)} bytes at {position} of {self!r}"
+        self._layer.pwrite(self._open(), data, position)
+
+    def clear(self, position: int, length: int) -> None:
+        """Make `length` bytes from `position` read as zeros, without taking space for it."""
+        self._layer.clear(self._open(), position, length)
+
+    def view(self) -> memoryview:
+        """The whole file, read-only; what is written later shows in it."""
+        if self._view is None:
+            self._view = memoryview(self._layer.map(self._open(), self.size))
+        return self._view
+
+    def sync(self) -> None:
+        """Make everything written so far durable; blocks."""
+        self._layer.fdatasync(self._open())
+
+    def acquire(self) -> int:
+        """The descriptor, which stays open until as many `release` as `acquire` were called."""
+        descriptor = self._open()
+        self._pins += 1
+        return descriptor
+
+    def release(self) -> None:
+        assert self._pins > 0, f"{self!r} was released more often than acquired"
+        self._pins -= 1
+        if self._pins == 0 and self._close_wanted:
+            self.close()
+
+    def close(self) -> None:
+        """Give back mapping and descriptor: the one when its last reader is gone, the other when nobody holds it."""
+        self._view = None
+        self._close_wanted = self._pins > 0
+        if not self._close_wanted and self._descriptor != _CLOSED:
+            descriptor, self._descriptor = self._descriptor, _CLOSED
+            self._layer.close(descriptor)
+
+    def delete(self) -> None:
+        """Close the file and remove it, durably."""
+        self.close()
+        self._layer.unlink(self.path)
+        self._layer.sync_dir(self.path.parent)
+
+    def _open(self) -> int:
+        self._close_wanted = False
+        if self._descriptor == _CLOSED:
+            self._descriptor = self._layer.open(self.path)
+        return self._descriptor
+
+
+def create(layer: FileLayer, path: Path, start: int, size: int) -> MappedFile:
+    """Make the file, zeros that take no space, name and length durable; a failure leaves no file behind, as far as the disk lets it."""
+    descriptor = layer.open(path, create=True)
+    try:
+        try:
+            layer.truncate(descriptor, size)
+            layer.fdatasync(descriptor)
+        finally:
+            layer.close(descriptor)
+        layer.sync_dir(path.parent)
+    except OSError:
+        with suppress(OSError):
+            layer.unlink(path)
+        raise
+    return MappedFile(layer, path, start, size)

@@ -1,0 +1,166 @@
+"""The files of one queue as one run of bytes: files of one size, each named by the position of its first byte, none missing between.
+
+Two numbers, `first` and `end`, say all of that, so there is no object per file: at most the file written last and the one read last are
+kept, and their descriptors belong to `OpenFiles`. Reads are `pread`, not mappings, which a hundred thousand queues could not have. (The
+commit log, of few files that are mapped, uses `FileQueue` instead.)
+
+Crash rule: bytes are written before `end` moves; behind the end the last file is all zeros, files behind it do not exist. `load` takes all
+files as full, because lengths say nothing: the owner looks for the end and tells it by `cut`, which also clears what it finds behind,
+so that what was cut once does not come back (the original leaves it there).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from orbitmq.common.errors import StoreError
+from orbitmq.common.mem import Buffer
+from orbitmq.store.file_queue import file_name
+from orbitmq.store.open_files import HandledFile, OpenFiles
+
+_NAME_SIZE = 20
+
+
+class QueueFiles:
+    """Bytes [first, end) of one queue; both are 0 when there are no files. A first file that is not the first ever may be empty."""
+
+    __slots__ = ("_files", "_last", "_other", "end", "file_size", "first", "folder")
+
+    def __init__(self, files: OpenFiles, folder: str, file_size: int) -> None:
+        self._files = files
+        self.folder = folder
+        self.file_size = file_size
+        self.first = self.end = 0
+        self._last: HandledFile | None = None  # written last
+        self._other: HandledFile | None = None  # read last, of those before
+
+    def load(self) -> None:
+        """Find the files; an empty last one is removed, and one of another length or place is a StoreError."""
+        layer, folder = self._files.layer, Path(self.folder)
+        starts = sorted(int(name) for name in layer.list(folder) if len(name) == _NAME_SIZE and name.isdecimal())
+        if starts and layer.size(folder / file_name(starts[-1])) == 0:
+            layer.unlink(folder / file_name(starts.pop()))
+        for number, start in enumerate(starts):
+            path = folder / file_name(start)
+            size = layer.size(path)
+            if size != self.file_size:
+                raise StoreError(
+                    f"{path} has {size} bytes where {self.file_size} are configured: set the size that the store was made with, "
+                    "or move the queue's folder away to have it built again from the commit log"
+                )
+            if start != starts[0] + number * self.file_size or start % self.file_size:
+                raise StoreError(
+                    f"{path} does not follow the file before it: one is missing. Restore it, or move the queue's folder away "
+                    "to have it built again from the commit log"
+                )
+        self.first = starts[0] if starts else 0
+        self.end = starts[-1] + self.file_size if starts else 0
+
+    @property
+    def starts(self) -> range:
+        """The positions at which the files begin."""
+        return range(self.first, self.end, self.file_size)
+
+    def read(self, position: int, length: int) -> bytes:
+        """The bytes [position, position+length), as far as they are below the end; none for a position that is not there."""
+        length = min(length, self.end - position)
+        if position < self.first or length <= 0:
+            return b""
+        at = position % self.file_size
+        if at + length <= self.file_size:
+            return self._files.read(self._file(position - at), length, at)
+        parts = []
+        while length > 0:
+            step = min(length, self.file_size - at)
+            parts.append(self._files.read(self._file(position - at), step, at))
+            position, length, at = position + step, length - step, 0
+        return b"".join(parts)
+
+    def append(self, data: Buffer, position: int) -> None:
+        """Write `data` at `position`, into as many files as it takes: the end or, in an empty run, where any file may begin.
+
+        After OSError nothing is changed, and the same call may be made again.
+        """
+        first = self.first if self.end else position
+        assert position in (first, self.end), "bytes follow each other"
+        assert first % self.file_size == 0, "a file begins at a multiple of its size"
+        end, made = position + len(data), []
+        try:
+            with memoryview(data) as view:
+                for start in range(position - position % self.file_size, end, self.file_size):
+                    if not self._exists(start):
+                        made.append(start)
+                        self._make(start)
+                    at, part_end = max(start, position), min(start + self.file_size, end)
+                    self._files.write(self._file(start), view[at - position : part_end - position], at - start)
+        except OSError:
+            for start in reversed(made):
+                with suppress(OSError):
+                    self._delete(start)
+            raise
+        self.first, self.end = first, end
+
+    def cut(self, end: int) -> None:
+        """Forget everything from `end` on: files that begin there are removed, from the last; what stands in the one before is cleared.
+
+        A first file that is not the first ever stays, empty, so that positions do not begin at 0 again.
+        """
+        for start in reversed(self.starts):
+            if start < end or start == self.first > 0:
+                break
+            self._delete(start)
+        self.end = max(end, self.first)
+        at = self.end % self.file_size
+        if at or self.first == self.end > 0:
+            self._files.clear(self._file(self.end - at), at, self.file_size - at)
+
+    def drop_first(self) -> None:
+        """Remove the first file; it is not the last one."""
+        assert self.end - self.first > self.file_size, "the last file stays"
+        self._delete(self.first)
+        self.first += self.file_size
+
+    def destroy(self) -> None:
+        """Remove all files, and the folder if nothing else is in it."""
+        for start in reversed(self.starts or (self.first,)):
+            if self._exists(start):
+                self._delete(start)
+        self.first = self.end = 0
+        with suppress(OSError):  # never made, or something else lies in it
+            self._files.layer.remove_folder(Path(self.folder))
+
+    def _exists(self, start: int) -> bool:
+        """Whether there is a file that begins at `start`, none before the first being asked for."""
+        return start < self.end or start == self.first > 0
+
+    def _file(self, start: int) -> HandledFile:
+        """The file that begins at `start` and exists."""
+        last = self._last
+        if last is not None and last.start == start:
+            return last
+        other = self._other
+        if other is None or other.start != start:
+            if last is None and start + self.file_size >= self.end:
+                self._last = last = HandledFile(self.folder, start)
+                return last
+            if other is not None:
+                self._files.let_go(other)
+            self._other = other = HandledFile(self.folder, start)
+        return other
+
+    def _make(self, start: int) -> None:
+        """Make the file that begins at `start`, the last from now on."""
+        if self.first == self.end:
+            self._files.layer.make_folder(Path(self.folder))
+        last, self._last = self._last, self._files.create(self.folder, start, self.file_size)
+        if last is not None:
+            self._files.let_go(last)
+
+    def _delete(self, start: int) -> None:
+        file = self._file(start)
+        self._files.delete(file)
+        if self._last is file:
+            self._last = None
+        if self._other is file:
+            self._other = None

@@ -1,0 +1,78 @@
+"""One store, one process: the lock on its folder, and the mark that tells a crash from a clean stop.
+
+`lock`: 4 bytes `lock`, the first of them locked for as long as the store is open, by the same kind of lock that the original takes: so
+neither opens what the other has. Such locks are the process's: two stores of one process in one folder are told apart by a list here,
+and nobody else in the process may open the file, for closing it again would give the lock up.
+`abort`: the process's number; it is there while the store is open, so if it is there before, the last process did not stop it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from orbitmq.common.errors import StoreError
+from orbitmq.store.file_layer import FileLayer
+
+_LOCK_TEXT = b"lock"
+_held: set[Path] = set()  # the folders that this process has locked
+
+
+class StoreLock:
+    """The lock of one store folder, from `acquire` to `release`."""
+
+    def __init__(self, layer: FileLayer, root: Path) -> None:
+        self._layer = layer
+        self._root = root.resolve()
+        self._descriptor = -1
+
+    def acquire(self) -> None:
+        """Lock the folder; StoreError when somebody has it already."""
+        path = self._root / "lock"
+        if self._root in _held:
+            raise StoreError(f"this process has the store {self._root} open already: stop it before it is opened again")
+        self._layer.make_folder(self._root)
+        descriptor = self._layer.open(path, create=path.name not in self._layer.list(self._root))
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+        except OSError as error:
+            self._layer.close(descriptor)
+            raise StoreError(f"another process has the store {self._root} open (lock on {path}): stop it, or use another folder") from error
+        self._layer.pwrite(descriptor, _LOCK_TEXT, 0)
+        self._descriptor = descriptor
+        _held.add(self._root)
+
+    def release(self) -> None:
+        """Give the folder free; nothing when it is not locked."""
+        if self._descriptor >= 0:
+            self._layer.close(self._descriptor)
+            self._descriptor = -1
+            _held.discard(self._root)
+
+
+class AbortMark:
+    """The file that is there while a store is open."""
+
+    def __init__(self, layer: FileLayer, root: Path) -> None:
+        self._layer = layer
+        self._path = root / "abort"
+
+    def is_set(self) -> bool:
+        """Whether the last process that opened the store did not stop it."""
+        return self._path.name in self._layer.list(self._path.parent)
+
+    def set(self) -> None:
+        """Say, durably, that the store is open."""
+        descriptor = self._layer.open(self._path, create=not self.is_set())
+        try:
+            self._layer.truncate(descriptor, 0)
+            self._layer.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        finally:
+            self._layer.close(descriptor)
+        self._layer.sync_dir(self._path.parent)
+
+    def clear(self) -> None:
+        """Say, durably, that the store was stopped and all of it is on disk."""
+        self._layer.unlink(self._path)
+        self._layer.sync_dir(self._path.parent)

@@ -1,0 +1,277 @@
+"""A disk that fails, stalls and loses power when it is told to: a `FileLayer` around the real one.
+
+Two images are kept of everything below `root`: the volatile one, which is the real directory, and the durable one, in memory: what
+was synced (content and length by `fdatasync`, names by `sync_dir`; `make_folder` is durable when it returns). `power_cut` writes the
+directory as it might be after the power went: of what was not synced, each write is there, is not there, or is torn at sectors of 512
+bytes, each change of a length and of a name happened or did not; seeded chance decides.
+
+A failed `fdatasync` behaves as Linux does: chance decides at once which of the writes the disk got, the others are forgotten, and a
+later `fdatasync` succeeds without them. Files are held in memory: for tests with small ones.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from orbitmq.common.mem import Buffer
+from orbitmq.store.file_layer import FileLayer
+
+SECTOR = 512
+
+
+class _Write(NamedTuple):
+    offset: int
+    data: bytes
+
+
+class _Resize(NamedTuple):
+    length: int
+
+
+class _NameChange(NamedTuple):
+    """A name appears (only `new`), disappears (only `old`), or both: a rename."""
+
+    old: Path | None
+    new: Path | None
+    file: _File
+
+
+@dataclass(slots=True, eq=False)
+class _File:
+    """One file, whatever it is called: what is durable of it, and what was done since."""
+
+    durable: bytearray
+    pending: list[_Write | _Resize] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Fault:
+    after: int
+    times: int
+    error: int
+    partial_bytes: int
+
+
+class FaultyDisk:
+    """See above. `calls` counts the calls of each kind; a kind is the name of a method."""
+
+    def __init__(self, layer: FileLayer, root: Path, *, seed: int = 0) -> None:
+        self.calls: Counter[str] = Counter()
+        self.ratios: dict[Path, float] = {}  # what `disk_ratio` says of a folder, if not the truth
+        self._layer = layer
+        self._root = root
+        self._random = Random(seed)
+        self._faults: dict[str, list[_Fault]] = {}
+        self._stalls: dict[str, Callable[[], object]] = {}
+        self._lock = threading.Lock()
+        self._descriptors: dict[int, _File] = {}
+        self._names: dict[Path, _File] = {}  # now
+        self._durable_names: dict[Path, _File] = {}
+        self._name_changes: dict[Path, list[_NameChange]] = {}  # by folder, since its last sync
+        for path in sorted(root.rglob("*")):
+            if path.is_file():
+                self._names[path] = self._durable_names[path] = _File(bytearray(path.read_bytes()))
+
+    def fail(self, kind: str, error: int, *, after: int = 0, times: int = 1, partial_bytes: int = 0) -> None:
+        """Let the next `times` calls of `kind` fail, once `after` have passed; a write may put down its first bytes before it fails."""
+        assert hasattr(self, kind), kind
+        self._faults.setdefault(kind, []).append(_Fault(after, times, error, partial_bytes))
+
+    def heal(self) -> None:
+        """Forget all faults and stalls."""
+        self._faults.clear()
+        self._stalls.clear()
+
+    def stall(self, kind: str, until: Callable[[], object]) -> None:
+        """Let every call of `kind` wait for `until` to return, until `heal`."""
+        self._stalls[kind] = until
+
+    def power_cut(self, target: Path, random: Random | None = None) -> None:
+        """Write to `target` the files as they might be found if the power went now; this disk goes on."""
+        random = random or self._random
+        with self._lock:
+            names = dict(self._durable_names)
+            for folder in sorted(self._name_changes):
+                for change in self._name_changes[folder]:
+                    if random.random() < 0.5:
+                        _rename(names, change)
+            for folder in [self._root, *(path for path in sorted(self._root.rglob("*")) if path.is_dir())]:
+                (target / folder.relative_to(self._root)).mkdir(parents=True, exist_ok=True)
+            for path, file in sorted(names.items()):
+                (target / path.relative_to(self._root)).write_bytes(_survivor(file, random))
+
+    # The file layer.
+
+    def open(self, path: Path, *, create: bool = False) -> int:
+        self._call("open")
+        descriptor = self._layer.open(path, create=create)
+        with self._lock:
+            if path not in self._names:
+                self._names[path] = file = _File(bytearray())
+                self._name_changes.setdefault(path.parent, []).append(_NameChange(None, path, file))
+            self._descriptors[descriptor] = self._names[path]
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        self._call("close")
+        with self._lock:
+            del self._descriptors[descriptor]
+        self._layer.close(descriptor)
+
+    def size(self, path: Path) -> int:
+        self._call("size")
+        return self._layer.size(path)
+
+    def modified_ms(self, path: Path) -> int:
+        self._call("modified_ms")
+        return self._layer.modified_ms(path)
+
+    def list(self, folder: Path) -> list[str]:
+        self._call("list")
+        return self._layer.list(folder)
+
+    def make_folder(self, folder: Path) -> None:
+        self._call("make_folder")
+        self._layer.make_folder(folder)
+
+    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> None:
+        try:
+            self._call("pwrite")
+        except _Partly as failure:
+            self._write(descriptor, bytes(data[: failure.written]), offset)
+            raise
+        self._write(descriptor, bytes(data), offset)
+
+    def pread(self, descriptor: int, length: int, offset: int) -> bytes:
+        self._call("pread")
+        return self._layer.pread(descriptor, length, offset)
+
+    def map(self, descriptor: int, length: int) -> mmap.mmap:
+        self._call("map")
+        return self._layer.map(descriptor, length)
+
+    def truncate(self, descriptor: int, length: int) -> None:
+        self._call("truncate")
+        with self._lock:
+            self._layer.truncate(descriptor, length)
+            self._descriptors[descriptor].pending.append(_Resize(length))
+
+    def clear(self, descriptor: int, offset: int, length: int) -> None:
+        self._call("clear")
+        with self._lock:
+            self._layer.clear(descriptor, offset, length)
+            self._descriptors[descriptor].pending.append(_Write(offset, bytes(length)))
+
+    def fdatasync(self, descriptor: int) -> None:
+        with self._lock:
+            file = self._descriptors[descriptor]
+            covered = len(file.pending)
+        try:
+            self._call("fdatasync")
+            self._layer.fdatasync(descriptor)
+        except OSError:
+            with self._lock:
+                file.durable = bytearray(_survivor(_File(file.durable, file.pending[:covered]), self._random))
+                del file.pending[:covered]
+            raise
+        with self._lock:
+            for change in file.pending[:covered]:
+                _apply(file.durable, change)
+            del file.pending[:covered]
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._call("rename")
+        with self._lock:
+            self._layer.rename(old, new)
+            change = _NameChange(old, new, self._names[old])
+            _rename(self._names, change)
+            self._name_changes.setdefault(new.parent, []).append(change)
+
+    def unlink(self, path: Path) -> None:
+        self._call("unlink")
+        with self._lock:
+            self._layer.unlink(path)
+            change = _NameChange(path, None, self._names[path])
+            _rename(self._names, change)
+            self._name_changes.setdefault(path.parent, []).append(change)
+
+    def remove_folder(self, folder: Path) -> None:
+        self._call("remove_folder")
+        self._layer.remove_folder(folder)
+
+    def sync_dir(self, folder: Path) -> None:
+        self._call("sync_dir")
+        with self._lock:
+            self._layer.sync_dir(folder)
+            for change in self._name_changes.pop(folder, ()):
+                _rename(self._durable_names, change)
+
+    def disk_ratio(self, folder: Path) -> float:
+        self._call("disk_ratio")
+        return self.ratios.get(folder) or self._layer.disk_ratio(folder)
+
+    def _write(self, descriptor: int, data: bytes, offset: int) -> None:
+        with self._lock:
+            self._layer.pwrite(descriptor, data, offset)
+            self._descriptors[descriptor].pending.append(_Write(offset, data))
+
+    def _call(self, kind: str) -> None:
+        """Count the call, stall it, fail it."""
+        self.calls[kind] += 1
+        if kind in self._stalls:
+            self._stalls[kind]()
+        for fault in self._faults.get(kind, ()):
+            if fault.after > 0:
+                fault.after -= 1
+            elif fault.times > 0:
+                fault.times -= 1
+                raise _Partly(fault.error, os.strerror(fault.error), fault.partial_bytes)
+
+
+class _Partly(OSError):
+    """The error of a fault, and how many bytes were written before it struck."""
+
+    def __init__(self, number: int, text: str, written: int) -> None:
+        super().__init__(number, text)
+        self.written = written
+
+
+def _rename(names: dict[Path, _File], change: _NameChange) -> None:
+    if change.old is not None and names.get(change.old) is change.file:
+        del names[change.old]
+    if change.new is not None:
+        names[change.new] = change.file
+
+
+def _apply(content: bytearray, change: _Write | _Resize) -> None:
+    if isinstance(change, _Resize):
+        del content[change.length :]
+        content += bytes(change.length - len(content))
+    else:
+        content += bytes(max(change.offset + len(change.data) - len(content), 0))
+        content[change.offset : change.offset + len(change.data)] = change.data
+
+
+def _survivor(file: _File, random: Random) -> bytes:
+    """What the disk may have of the file: whole, torn or lost, change by change."""
+    content = bytearray(file.durable)
+    for change in file.pending:
+        fate = random.choice(("whole", "lost", "torn"))
+        if fate == "whole" or (fate == "torn" and isinstance(change, _Resize)):
+            _apply(content, change)
+        elif fate == "torn" and isinstance(change, _Write):
+            at, end = change.offset, change.offset + len(change.data)
+            while at < end:
+                stop = min(at - at % SECTOR + SECTOR, end)
+                if random.random() < 0.5:
+                    _apply(content, _Write(at, change.data[at - change.offset : stop - change.offset]))
+                at = stop
+    return bytes(content)
