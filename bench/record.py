@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
-from _harness import Pace, Result, busy_cores, emit, parse_arguments, refuse_stale_kernels, say
-from orbitmq import kernels
+import _modes
 from orbitmq.message import hosts, properties
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.record_write import Message, encode, record_size
 
-CONTENDERS = ("compiled", "interpreted")
 BODY_SIZES = (256, 1024)
 BATCH = 64  # records in one buffer, as a turn of the broker may bring them
-MEASURE_ENV = "ORBITMQ_BENCH_SECONDS"  # set in the processes that measure
 HOST = hosts.pack("192.0.2.1", 10911)
 PROPERTIES = properties.encode(
     {
@@ -92,31 +85,12 @@ def measure(seconds: float) -> dict[str, float]:
     return rates
 
 
-def main() -> None:
-    if MEASURE_ENV in os.environ:
-        print(json.dumps({"mode": kernels.mode(), "rates": measure(float(os.environ[MEASURE_ENV]))}))
-        return
-    options = parse_arguments(__doc__, CONTENDERS)
-    refuse_stale_kernels()
-    pace = Pace.of(options)
-    seconds = 0.05 if options.quick else 0.3
-    rounds: dict[str, list[dict[str, float]]] = {contender: [] for contender in options.server}
-    others = busy_cores()
-    for number in range(pace.rounds):
-        for contender in options.server:
-            environment = os.environ | {MEASURE_ENV: str(seconds), "ORBITMQ_PURE": "1" if contender == "interpreted" else "0"}
-            run = subprocess.run([sys.executable, __file__], env=environment, stdout=subprocess.PIPE, text=True, check=True)
-            report = json.loads(run.stdout)
-            if report["mode"] != contender:
-                raise RuntimeError(f"the {contender} process ran {report['mode']}")
-            rounds[contender].append(report["rates"])
-            say(f"{number + 1}/{pace.rounds} {contender} {' '.join(f'{name}: {rate:.0f}/s;' for name, rate in report['rates'].items())}")
-    measured: Result = {
-        contender: {name: round(statistics.median(each[name] for each in reports)) for name in reports[0]}
-        for contender, reports in rounds.items()
-    }
-    emit("record", options, {"records_per_cpu_s": measured, "other_cpu": round(others, 2)})
-
-
 if __name__ == "__main__":
-    main()
+    _modes.run(
+        __file__,
+        str(__doc__),
+        lambda seconds: {"rates": measure(seconds)},
+        lambda rates, _: {"records_per_cpu_s": _modes.rounded(rates)},
+        seconds=0.3,
+        quick_seconds=0.05,
+    )

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from _harness import Pace, Result, busy_cores, emit, parse_arguments, refuse_stale_kernels, say
-from orbitmq import kernels
+import _modes
+from _harness import Result
 from orbitmq.message import hosts, properties
 from orbitmq.message.record_write import Message, record_size
 from orbitmq.store.commit_log import CommitLog
@@ -22,12 +18,10 @@ from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.file_queue import FileQueue
 from orbitmq.store.queue_offsets import QueueOffsets
 
-CONTENDERS = ("compiled", "interpreted")
 BODY_SIZES = (256, 1024)
 BATCHES = (1, 64)  # messages per commit
 FILE_SIZE = 64 << 20  # begun anew when it is full, so that new pages of the file are part of the price on either side
 QUEUES = 8
-MEASURE_ENV = "ORBITMQ_BENCH_SECONDS"  # set in the processes that measure
 HOST = hosts.pack("192.0.2.1", 10911)
 PROPERTIES = properties.encode(
     {
@@ -118,39 +112,15 @@ def ratios(rates: dict[str, float]) -> Result:
     }
 
 
-def main() -> None:
-    if MEASURE_ENV in os.environ:
-        print(json.dumps({"mode": kernels.mode(), "rates": measure(float(os.environ[MEASURE_ENV]))}))
-        return
-    options = parse_arguments(__doc__, CONTENDERS)
-    refuse_stale_kernels()
-    pace = Pace.of(options)
-    seconds = 0.1 if options.quick else 0.5
-    rounds: dict[str, list[dict[str, float]]] = {contender: [] for contender in options.server}
-    others = busy_cores()
-    for number in range(pace.rounds):
-        for contender in options.server:
-            environment = os.environ | {MEASURE_ENV: str(seconds), "ORBITMQ_PURE": "1" if contender == "interpreted" else "0"}
-            run = subprocess.run([sys.executable, __file__], env=environment, stdout=subprocess.PIPE, text=True, check=True)
-            report = json.loads(run.stdout)
-            if report["mode"] != contender:
-                raise RuntimeError(f"the {contender} process ran {report['mode']}")
-            rounds[contender].append(report["rates"])
-            say(f"{number + 1}/{pace.rounds} {contender} {' '.join(f'{name}: {rate:.0f}/s;' for name, rate in report['rates'].items())}")
-    measured: Result = {
-        contender: {name: round(statistics.median(each[name] for each in reports)) for name in reports[0]}
-        for contender, reports in rounds.items()
-    }
-    emit(
-        "store_append",
-        options,
-        {
-            "messages_per_cpu_s": measured,
-            "append/bare": {contender: ratios(rates) for contender, rates in measured.items()},
-            "other_cpu": round(others, 2),
-        },
-    )
-
-
 if __name__ == "__main__":
-    main()
+    _modes.run(
+        __file__,
+        str(__doc__),
+        lambda seconds: {"rates": measure(seconds)},
+        lambda rates, _: {
+            "messages_per_cpu_s": _modes.rounded(rates),
+            "append/bare": {contender: ratios(of_mode) for contender, of_mode in rates.items()},
+        },
+        seconds=0.5,
+        quick_seconds=0.1,
+    )

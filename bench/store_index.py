@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from _harness import Pace, Result, busy_cores, emit, parse_arguments, refuse_stale_kernels, say
-from orbitmq import kernels
+import _modes
+from _harness import Result
 from orbitmq.common.clock import SystemClock
 from orbitmq.message import hosts, properties
 from orbitmq.message.record_read import RecordCursor
@@ -23,13 +19,11 @@ from orbitmq.store.index import Index
 from orbitmq.store.index_file import IndexShape
 from orbitmq.store.queues import Queues
 
-CONTENDERS = ("compiled", "interpreted")
 BATCH = 64  # records between two commits, as a turn of the broker may bring them
 QUEUES = 8  # that a batch is spread over
 ROUNDS = 512  # batches of the log
 SHAPE = IndexShape(1_000_000, 4_000_000)
 IDLE_QUEUES = 10_000
-MEASURE_ENV = "ORBITMQ_BENCH_SECONDS"  # set in the processes that measure
 HOST = hosts.pack("192.0.2.1", 10911)
 
 
@@ -116,35 +110,18 @@ def measure(seconds: float) -> Result:
         "queues, 2 keys, tags": rate("TagA", True, seconds),
     }
     with tempfile.TemporaryDirectory(prefix="orbitmq-bench-") as folder:
-        return {"mode": kernels.mode(), "rates": rates, "open": open_many(Path(folder))}
-
-
-def main() -> None:
-    if MEASURE_ENV in os.environ:
-        print(json.dumps(measure(float(os.environ[MEASURE_ENV]))))
-        return
-    options = parse_arguments(__doc__, CONTENDERS)
-    refuse_stale_kernels()
-    pace = Pace.of(options)
-    seconds = 0.1 if options.quick else 1.0
-    rounds: dict[str, list[Result]] = {contender: [] for contender in options.server}
-    others = busy_cores()
-    for number in range(pace.rounds):
-        for contender in options.server:
-            environment = os.environ | {MEASURE_ENV: str(seconds), "ORBITMQ_PURE": "1" if contender == "interpreted" else "0"}
-            run = subprocess.run([sys.executable, __file__], env=environment, stdout=subprocess.PIPE, text=True, check=True)
-            report = json.loads(run.stdout)
-            if report["mode"] != contender:
-                raise RuntimeError(f"the {contender} process ran {report['mode']}")
-            rounds[contender].append(report)
-            say(f"{number + 1}/{pace.rounds} {contender} {' '.join(f'{name}: {rate:.0f}/s;' for name, rate in report['rates'].items())}")
-    measured: Result = {
-        contender: {name: round(statistics.median(each["rates"][name] for each in reports)) for name in reports[0]["rates"]}
-        for contender, reports in rounds.items()
-    }
-    opened = {contender: reports[-1]["open"] for contender, reports in rounds.items()}
-    emit("store_index", options, {"records_per_cpu_s": measured, f"open_{IDLE_QUEUES}_queues": opened, "other_cpu": round(others, 2)})
+        return {"rates": rates, "open": open_many(Path(folder))}
 
 
 if __name__ == "__main__":
-    main()
+    _modes.run(
+        __file__,
+        str(__doc__),
+        measure,
+        lambda rates, last: {
+            "records_per_cpu_s": _modes.rounded(rates),
+            f"open_{IDLE_QUEUES}_queues": {contender: found["open"] for contender, found in last.items()},
+        },
+        seconds=1.0,
+        quick_seconds=0.1,
+    )

@@ -50,3 +50,35 @@ def _frames(archive: str) -> Iterator[GoldenFrame]:
     for path, content in files(archive).items():
         if match := _FRAME_NAME.fullmatch(path):
             yield GoldenFrame(name=path, request_code=int(match["code"]), is_request=match["kind"] == "req", frame=content)
+
+
+# How many records each commit log holds, so that none is passed over in silence.
+RECORDS_IN_LOG = {
+    "ha-4.9.8/master-commitlog": 412,
+    "ha-4.9.8/slave-commitlog-1": 372,
+    "ha-4.9.8/slave-commitlog-2": 412,
+    "ha-4.9.8/slave-commitlog-3": 153,
+    "store-4.9.8/badcrc/recovered": 539,
+    "store-4.9.8/badcrc/store": 539,
+    "store-4.9.8/clean/store": 342,
+    "store-4.9.8/crash/recovered": 544,
+    "store-4.9.8/crash/store": 544,
+    "store-4.9.8/ext/store": 342,
+    "store-4.9.8/ipv6/store": 212,
+    "store-4.9.8/tiny/store": 300,
+    "store-4.9.8/torn/recovered": 543,
+    "store-4.9.8/torn/store": 543,
+    "store-5.5.0/badcrc/recovered": 540,
+    "store-5.5.0/badcrc/store": 540,
+    "store-5.5.0/clean/store": 345,
+    "store-5.5.0/crash/recovered": 545,
+    "store-5.5.0/crash/store": 545,
+    "store-5.5.0/ext/store": 341,
+    "store-5.5.0/ipv6/store": 211,
+    "store-5.5.0/poplong/store": 12,
+    "store-5.5.0/propcrc/store": 101,
+    "store-5.5.0/timer/store": 104,
+    "store-5.5.0/tiny/store": 300,
+    "store-5.5.0/torn/recovered": 544,
+    "store-5.5.0/torn/store": 544,
+}

@@ -14,6 +14,7 @@ Any bytes at all in a file read as fewer entries. If what ended the entries was 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -31,7 +32,7 @@ _SCAN_SIZE_MIN = 4096
 _SCAN_SIZE_MAX = 1 << 20
 
 
-class EntryQueue:
+class EntryQueue(ABC):
     """The entries of one queue. Positions are bytes; `min_position` is where the first entry of a record that is still there stands."""
 
     __slots__ = ("_begin", "_next", "_pending", "damaged", "files", "max_physical_offset", "min_position")
@@ -48,14 +49,14 @@ class EntryQueue:
         self._begin = 0  # of the first of them, when the queue begins with it and not at 0
 
     @property
+    @abstractmethod
     def min_offset(self) -> QueueOffset:
         """The first queue offset whose record is in the log; the maximum when none is."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def max_offset(self) -> QueueOffset:
         """The queue offset behind the last one that is written."""
-        raise NotImplementedError
 
     def commit(self) -> None:
         """Write what was put; WriteFailed keeps it, to be tried again."""
@@ -125,9 +126,9 @@ class EntryQueue:
         """The log offset of the last entry's record, -1 without any."""
         return LogOffset(self._log_offset(self.files.end - self.ENTRY_SIZE)) if self.files.end > self.files.first else LogOffset(-1)
 
+    @abstractmethod
     def _offset_of(self, position: int, entry: bytes) -> QueueOffset:
         """The queue offset of the first message of an entry."""
-        raise NotImplementedError
 
     def _cut(self, position: int, confirms: Confirms | None) -> None:
         """Let the entries end at `position`, or before it where the log does not confirm the last; everything else follows from that."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from golden_data import files, frames
+from golden_data import RECORDS_IN_LOG, files, frames
 from orbitmq.message import batch, hosts, message_id, properties, tags
 from orbitmq.message.layout import BLANK_SIZE, CRC_PROPERTY_SIZE, MAGIC_V2, Flaw
 from orbitmq.message.properties import CRC32, INNER_BASE, INNER_NUM, KEYS, TAGS, UNIQUE_KEY
@@ -27,38 +27,10 @@ ARCHIVES = ("store-4.9.8", "store-5.5.0", "ha-4.9.8")
 INFLATED_SIZE_MAX = 1 << 20
 EXT_ADDRESS_MAX = -(1 << 31) - 1
 
-# How many records each commit log holds, so that none is passed over in silence.
-RECORDS = {
-    "ha-4.9.8/master-commitlog": 412,
-    "ha-4.9.8/slave-commitlog-1": 372,
-    "ha-4.9.8/slave-commitlog-2": 412,
-    "ha-4.9.8/slave-commitlog-3": 153,
-    "store-4.9.8/badcrc/recovered": 539,
-    "store-4.9.8/badcrc/store": 539,
-    "store-4.9.8/clean/store": 342,
-    "store-4.9.8/crash/recovered": 544,
-    "store-4.9.8/crash/store": 544,
-    "store-4.9.8/ext/store": 342,
-    "store-4.9.8/ipv6/store": 212,
-    "store-4.9.8/tiny/store": 300,
-    "store-4.9.8/torn/recovered": 543,
-    "store-4.9.8/torn/store": 543,
-    "store-5.5.0/badcrc/recovered": 540,
-    "store-5.5.0/badcrc/store": 540,
-    "store-5.5.0/clean/store": 345,
-    "store-5.5.0/crash/recovered": 545,
-    "store-5.5.0/crash/store": 545,
-    "store-5.5.0/ext/store": 341,
-    "store-5.5.0/ipv6/store": 211,
-    "store-5.5.0/poplong/store": 12,
-    "store-5.5.0/propcrc/store": 101,
-    "store-5.5.0/timer/store": 104,
-    "store-5.5.0/tiny/store": 300,
-    "store-5.5.0/torn/recovered": 544,
-    "store-5.5.0/torn/store": 544,
-}
 READ_BACK = sorted(  # those with a manifest: after a crash, the store as the original recovered it
-    folder for folder in RECORDS if "commitlog" not in folder and folder.replace("/store", "/recovered") not in RECORDS.keys() - {folder}
+    folder
+    for folder in RECORDS_IN_LOG
+    if "commitlog" not in folder and folder.replace("/store", "/recovered") not in RECORDS_IN_LOG.keys() - {folder}
 )
 
 
@@ -127,16 +99,16 @@ def packed(host: str) -> bytes:
 
 
 def test_every_record_of_every_log_is_read() -> None:
-    assert {folder: len(log.records) for folder, log in logs().items()} == RECORDS
+    assert {folder: len(log.records) for folder, log in logs().items()} == RECORDS_IN_LOG
 
 
-@pytest.mark.parametrize("folder", RECORDS)
+@pytest.mark.parametrize("folder", RECORDS_IN_LOG)
 def test_a_log_ends_in_zeros_or_where_it_was_damaged(folder: str) -> None:
     damaged = folder.split("/")[1] in ("badcrc", "torn")
     assert logs()[folder].end == (Flaw.BODY_CRC if damaged else Flaw.MAGIC)
 
 
-@pytest.mark.parametrize("folder", RECORDS)
+@pytest.mark.parametrize("folder", RECORDS_IN_LOG)
 def test_every_record_is_written_again_byte_for_byte(folder: str) -> None:
     target = bytearray(70_000)
     for found in logs()[folder].records:
@@ -150,7 +122,7 @@ def test_every_record_is_written_again_byte_for_byte(folder: str) -> None:
         target[: 5 + size] = bytes(5 + size)
 
 
-@pytest.mark.parametrize("folder", RECORDS)
+@pytest.mark.parametrize("folder", RECORDS_IN_LOG)
 def test_every_blank_is_written_again_byte_for_byte(folder: str) -> None:
     target = bytearray(BLANK_SIZE)
     for raw, left in logs()[folder].blanks:
@@ -162,7 +134,7 @@ def test_there_are_blanks_and_records_of_version_2_and_checksums_and_compressed_
     records = [found for log in logs().values() for found in log.records]
     assert sum(len(log.blanks) for log in logs().values()) == 95
     assert sum(found.raw[4:8] == MAGIC_V2.to_bytes(4, "big") for found in records) == 1
-    assert sum(map(has_crc, records)) == RECORDS["store-5.5.0/propcrc/store"]
+    assert sum(map(has_crc, records)) == RECORDS_IN_LOG["store-5.5.0/propcrc/store"]
     assert {found.message.sys_flag & 0x701 for found in records} == {0, 0x001 | 0x100, 0x001 | 0x200, 0x001 | 0x300}
 
 

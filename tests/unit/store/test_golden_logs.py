@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from golden_data import RECORDS_IN_LOG
 from log_room import HOST, NOW_MS, bodies, golden_logs, loaded_log, message, new_log
 from orbitmq.message.layout import CRC_PROPERTY_SIZE
 from orbitmq.message.properties import CRC32
@@ -15,37 +16,6 @@ from orbitmq.store.config import StoreConfig
 from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.queue_offsets import QueueOffsets
 from orbitmq.store.types import QueueKey, QueueOffset, StoreTimeMs
-
-# How many records each log holds, and what is at its end, so that none is passed over in silence.
-RECORDS = {
-    "ha-4.9.8/master-commitlog": 412,
-    "ha-4.9.8/slave-commitlog-1": 372,
-    "ha-4.9.8/slave-commitlog-2": 412,
-    "ha-4.9.8/slave-commitlog-3": 153,
-    "store-4.9.8/badcrc/recovered": 539,
-    "store-4.9.8/badcrc/store": 539,
-    "store-4.9.8/clean/store": 342,
-    "store-4.9.8/crash/recovered": 544,
-    "store-4.9.8/crash/store": 544,
-    "store-4.9.8/ext/store": 342,
-    "store-4.9.8/ipv6/store": 212,
-    "store-4.9.8/tiny/store": 300,
-    "store-4.9.8/torn/recovered": 543,
-    "store-4.9.8/torn/store": 543,
-    "store-5.5.0/badcrc/recovered": 540,
-    "store-5.5.0/badcrc/store": 540,
-    "store-5.5.0/clean/store": 345,
-    "store-5.5.0/crash/recovered": 545,
-    "store-5.5.0/crash/store": 545,
-    "store-5.5.0/ext/store": 341,
-    "store-5.5.0/ipv6/store": 211,
-    "store-5.5.0/poplong/store": 12,
-    "store-5.5.0/propcrc/store": 101,
-    "store-5.5.0/timer/store": 104,
-    "store-5.5.0/tiny/store": 300,
-    "store-5.5.0/torn/recovered": 544,
-    "store-5.5.0/torn/store": 544,
-}
 
 
 def put_down(name: str, root: Path) -> int:
@@ -69,15 +39,15 @@ def has_crc(stored: StoredMessage) -> bool:
 
 
 def test_there_are_golden_logs_to_read() -> None:
-    assert golden_logs().keys() == RECORDS.keys()
+    assert golden_logs().keys() == RECORDS_IN_LOG.keys()
 
 
-@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize("name", RECORDS_IN_LOG)
 def test_every_record_is_read_and_the_log_goes_on_behind_the_last(name: str, tmp_path: Path) -> None:
     size = put_down(name, tmp_path)
     log = loaded_log(tmp_path, commit_log_file_size=size)
     before = stored_messages(log)
-    assert len(before) == RECORDS[name]
+    assert len(before) == RECORDS_IN_LOG[name]
 
     end = log.end_offset
     added = [log.append(message(f"new {number}".encode()), NOW_MS) for number in range(40)]
@@ -97,7 +67,7 @@ def test_every_record_is_read_and_the_log_goes_on_behind_the_last(name: str, tmp
 
 
 @pytest.mark.parametrize("commit_every", [1, 7, 10_000])
-@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize("name", RECORDS_IN_LOG)
 def test_the_same_messages_make_the_same_files(name: str, commit_every: int, tmp_path: Path) -> None:
     size = put_down(name, tmp_path / "theirs")
     theirs = loaded_log(tmp_path / "theirs", commit_log_file_size=size)
@@ -139,10 +109,10 @@ def test_a_log_over_several_directories_is_one_log(tmp_path: Path) -> None:
         folder.mkdir(exist_ok=True)
         (folder / file).write_bytes(content)
     log = loaded_log(tmp_path, commit_log_folders=tuple(folders[:2]), read_only_commit_log_folders=(folders[2],))
-    assert len(bodies(log)) == RECORDS["store-5.5.0/tiny/store"]
+    assert len(bodies(log)) == RECORDS_IN_LOG["store-5.5.0/tiny/store"]
     for _ in range(100):
         log.append(message(), NOW_MS)
     log.commit()
-    assert len(bodies(log)) == RECORDS["store-5.5.0/tiny/store"] + 100
+    assert len(bodies(log)) == RECORDS_IN_LOG["store-5.5.0/tiny/store"] + 100
     assert len(list(folders[2].iterdir())) == len(parts) // 3
     log.close()
