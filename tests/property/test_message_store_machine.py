@@ -16,7 +16,8 @@ from orbitmq.store.config import StoreConfig
 from orbitmq.store.consume_queue import Boundary
 from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.index_file import IndexShape
-from orbitmq.store.message_store import GetStatus, MessageStore
+from orbitmq.store.message_store import MessageStore
+from orbitmq.store.reads import GetStatus
 from orbitmq.store.types import QueueKey, QueueOffset, StoreTimeMs
 from orbitmq.testing.manual_clock import ManualClock
 
@@ -78,7 +79,7 @@ class MessageStoreMachine(RuleBasedStateMachine):
             for offset, (_, with_key, _) in enumerate(self.model[message])
             if with_key == key
         )
-        found = self.store.query(queue.topic, key, count_max=1000)
+        found = self.store.reads.query(queue.topic, key, count_max=1000)
         assert sorted((message.queue_id, message.queue_offset) for message in found) == expected
 
     @rule(queue=st.sampled_from(QUEUES), data=st.data())
@@ -86,7 +87,7 @@ class MessageStoreMachine(RuleBasedStateMachine):
         times = [time for _, _, time in self.model[queue]]
         if times:
             asked = data.draw(st.sampled_from(times))
-            assert self.store.offset_by_time(queue, StoreTimeMs(asked), Boundary.LOWER) == times.index(asked)
+            assert self.store.reads.offset_by_time(queue, StoreTimeMs(asked), Boundary.LOWER) == times.index(asked)
 
     @invariant()
     def everything_can_be_read(self) -> None:
@@ -96,7 +97,7 @@ class MessageStoreMachine(RuleBasedStateMachine):
         for queue, expected in self.model.items():
             offset = QueueOffset(0)
             while offset < len(expected):
-                result = self.store.get(queue, offset, count_max=4)
+                result = self.store.reads.get(queue, offset, count_max=4)
                 assert (result.status, result.min_offset, result.max_offset) == (GetStatus.FOUND, 0, len(expected))
                 at = 0
                 while at < len(result.records):
@@ -105,7 +106,7 @@ class MessageStoreMachine(RuleBasedStateMachine):
                     offset = QueueOffset(offset + 1)
                 assert offset == result.next_offset
             if expected:
-                assert self.store.get(queue, offset, count_max=1).status is GetStatus.OFFSET_OVERFLOW_ONE
+                assert self.store.reads.get(queue, offset, count_max=1).status is GetStatus.OFFSET_OVERFLOW_ONE
 
     def teardown(self) -> None:
         if hasattr(self, "store"):

@@ -54,11 +54,11 @@ def read_or_backup(path: str | os.PathLike[str], check: Callable[[bytes], T]) ->
     `check` parses the bytes and raises ValueError or ProtocolError when they are not whole.
     """
     target = Path(path)
-    content, why_not = _checked(target, check)
+    content, why_not = read_checked(target, check)
     if why_not is None:
         return content
     backup = backup_path(target)
-    content, why_no_backup = _checked(backup, check)
+    content, why_no_backup = read_checked(backup, check)
     if why_no_backup is None:
         log.warning("backup_used file=%s reason=%r backup=%s", target, why_not, backup)
         return content
@@ -79,7 +79,7 @@ def backup_path(path: str | os.PathLike[str]) -> Path:
 _NO_CONTENT = ("missing", "empty")
 
 
-def _checked(path: Path, check: Callable[[bytes], T]) -> tuple[T | None, str | None]:
+def read_checked(path: Path, check: Callable[[bytes], T]) -> tuple[T | None, str | None]:
     """The checked content of one file, or why there is none."""
     try:
         data = path.read_bytes()

@@ -64,5 +64,9 @@ class StoreReadOnly(StoreError):
     """The store takes nothing more until it is started again: a flush failed, and nobody knows what the disk has of it."""
 
 
+class StoreFull(StoreError):
+    """The store takes nothing more for now: the disk is too full, or did not take what belongs to earlier messages."""
+
+
 class CorruptRecord(StoreError):
     """Bytes that are no whole message; the error says where they stand and what is wrong with them."""

@@ -4,32 +4,21 @@
 A cursor is moved from record to record and makes no object per record. Whatever the bytes are, it stays inside them.
 """
 
-from zlib import crc32
-
 import cython
 
 from orbitmq.common.mem import Buffer
 from orbitmq.message import layout
 from orbitmq.message.properties import CRC32, TAGS, decode_text
 from orbitmq.message.stored_message import StoredMessage
-from orbitmq.message.tags import tags_code
 
 if cython.compiled:
-    from cython.cimports.orbitmq.common.mem import (
-        address,
-        find,
-        get32,
-        same,
-        signed16,
-        signed32,
-        signed64,
-        text_bytes,
-        utf8,
-        utf8_size,
-        view,
-    )
+    from cython.cimports.orbitmq.common.crc import crc
+    from cython.cimports.orbitmq.common.mem import address, find, get32, same, signed16, signed32, signed64, text_bytes, utf8, utf8_size
+    from cython.cimports.orbitmq.message.tags import utf8_hash
 else:
-    from orbitmq.common.mem import address, find, get32, same, signed16, signed32, signed64, text_bytes, utf8, utf8_size, view
+    from orbitmq.common.crc import crc
+    from orbitmq.common.mem import address, find, get32, same, signed16, signed32, signed64, text_bytes, utf8, utf8_size
+    from orbitmq.message.tags import utf8_hash
 
 MAGIC_V1 = cython.declare(cython.uint, layout.MAGIC_V1)
 MAGIC_V2 = cython.declare(cython.uint, layout.MAGIC_V2)
@@ -41,6 +30,8 @@ BORN_HOST_V6 = cython.declare(cython.int, 0x10)
 STORE_HOST_V6 = cython.declare(cython.int, 0x20)
 VALUE_END = cython.declare(cython.int, 2)
 NAME_END = cython.declare(cython.int, 1)
+CRC_MASK = cython.declare(cython.uint, 0x7FFFFFFF)  # what is stored of a checksum
+TAGS_NAME = cython.declare(bytes, TAGS.encode())
 CRC_PREFIX = cython.declare(bytes, f"{CRC32}\x01".encode())
 CRC_PROPERTY_SIZE = cython.declare(cython.Py_ssize_t, layout.CRC_PROPERTY_SIZE)
 
@@ -106,77 +97,7 @@ class RecordCursor:
         if at < 0 or at > end or end > len(buffer):
             raise ValueError(f"[{at}:{end}] is not within a buffer of {len(buffer)} bytes")
         self.buffer = buffer
-        self.at = at
-        self.size = 0
-        self.whole = False
-        if end - at < BLANK_SIZE:
-            return CUT
-        size: cython.Py_ssize_t = signed32(p, at)
-        magic: cython.uint = get32(p, at + 4)
-        if size > end - at:
-            return CUT
-        if magic == MAGIC_BLANK:
-            return 0
-        if magic != MAGIC_V1 and magic != MAGIC_V2:
-            return MAGIC
-        if size < BODY_AT_MIN:
-            return BODY
-        end = at + size
-        sys_flag: cython.int = signed32(p, at + 36)
-        store_time_at: cython.Py_ssize_t = at + 56
-        if sys_flag & BORN_HOST_V6:
-            store_time_at += V6_MORE
-        body_at: cython.Py_ssize_t = store_time_at + 32
-        if sys_flag & STORE_HOST_V6:
-            body_at += V6_MORE
-        if body_at > end:
-            return BODY
-        body_size: cython.int = signed32(p, body_at - 4)
-        if body_size < 0 or body_size > end - body_at:
-            return BODY
-        self.body_crc = signed32(p, at + 8)
-        if check_body and (crc32(view(p, body_at, body_size)) & 0x7FFFFFFF) != self.body_crc:
-            return BODY_CRC
-        self.size = size
-        topic_at: cython.Py_ssize_t = body_at + body_size
-        topic_size: cython.int
-        if magic == MAGIC_V1:
-            if topic_at + 1 > end:
-                return LENGTHS
-            topic_size = p[topic_at]
-            if topic_size > 127:
-                return LENGTHS
-            topic_at += 1
-        else:
-            if topic_at + 2 > end:
-                return LENGTHS
-            topic_size = signed16(p, topic_at)
-            topic_at += 2
-        if topic_size < 0 or topic_size + 2 > end - topic_at:
-            return LENGTHS
-        properties_at: cython.Py_ssize_t = topic_at + topic_size + 2
-        if signed16(p, properties_at - 2) != end - properties_at:
-            return LENGTHS
-        if check_record and not _has_right_crc(p, at, properties_at, end):
-            self.size = 0
-            return RECORD_CRC
-        self.properties_at = properties_at
-        self.properties_size = end - properties_at
-        self.body_at = body_at
-        self.body_size = body_size
-        self.topic_at = topic_at
-        self.topic_size = topic_size
-        self.queue_id = signed32(p, at + 12)
-        self.flag = signed32(p, at + 16)
-        self.queue_offset = signed64(p, at + 20)
-        self.log_offset = signed64(p, at + 28)
-        self.sys_flag = sys_flag
-        self.born_time_ms = signed64(p, at + 40)
-        self.store_time_ms = signed64(p, store_time_at)
-        self.reconsume_times = signed32(p, body_at - 16)
-        self.prepared_offset = signed64(p, body_at - 12)
-        self.whole = True
-        return size
+        return move(self, p, at, end, check_body, check_record)
 
     def topic(self) -> bytes:
         """The name of the topic."""
@@ -201,7 +122,10 @@ class RecordCursor:
 
     def tags_code(self) -> int:
         """The code of the record's tags, as its entry in a consume queue has it."""
-        return tags_code(self.property(TAGS))
+        p: cython.p_const_uchar = _pointer(self)
+        end: cython.Py_ssize_t = self.properties_at + self.properties_size
+        value: cython.Py_ssize_t = _value_at(p, self.properties_at, end, TAGS_NAME, len(TAGS_NAME))
+        return 0 if value < 0 else utf8_hash(p, value, find(p, value, end, VALUE_END))
 
     def born_host(self) -> bytes:
         """Who sent the message: 8 or 20 bytes."""
@@ -235,6 +159,93 @@ class RecordCursor:
                 self.size,
             ),
         )
+
+
+@cython.cfunc
+def move(
+    cursor: RecordCursor,
+    p: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    check_body: cython.bint,
+    check_record: cython.bint,
+) -> cython.Py_ssize_t:
+    """What `read` does, for kernels that go over many records of one buffer.
+
+    They have set `cursor.buffer`, `p` is where it begins, and [at, end) lies within it.
+    """
+    cursor.at = at
+    cursor.size = 0
+    cursor.whole = False
+    if end - at < BLANK_SIZE:
+        return CUT
+    size: cython.Py_ssize_t = signed32(p, at)
+    magic: cython.uint = get32(p, at + 4)
+    if size > end - at:
+        return CUT
+    if magic == MAGIC_BLANK:
+        return 0
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        return MAGIC
+    if size < BODY_AT_MIN:
+        return BODY
+    end = at + size
+    sys_flag: cython.int = signed32(p, at + 36)
+    store_time_at: cython.Py_ssize_t = at + 56
+    if sys_flag & BORN_HOST_V6:
+        store_time_at += V6_MORE
+    body_at: cython.Py_ssize_t = store_time_at + 32
+    if sys_flag & STORE_HOST_V6:
+        body_at += V6_MORE
+    if body_at > end:
+        return BODY
+    body_size: cython.int = signed32(p, body_at - 4)
+    if body_size < 0 or body_size > end - body_at:
+        return BODY
+    body_crc: cython.uint = get32(p, at + 8)
+    if check_body and (crc(p, body_at, body_size) & CRC_MASK) != body_crc:
+        return BODY_CRC
+    cursor.size = size
+    topic_at: cython.Py_ssize_t = body_at + body_size
+    topic_size: cython.int
+    if magic == MAGIC_V1:
+        if topic_at + 1 > end:
+            return LENGTHS
+        topic_size = p[topic_at]
+        if topic_size > 127:
+            return LENGTHS
+        topic_at += 1
+    else:
+        if topic_at + 2 > end:
+            return LENGTHS
+        topic_size = signed16(p, topic_at)
+        topic_at += 2
+    if topic_size < 0 or topic_size + 2 > end - topic_at:
+        return LENGTHS
+    properties_at: cython.Py_ssize_t = topic_at + topic_size + 2
+    if signed16(p, properties_at - 2) != end - properties_at:
+        return LENGTHS
+    if check_record and not _has_right_crc(p, at, properties_at, end):
+        cursor.size = 0
+        return RECORD_CRC
+    cursor.properties_at = properties_at
+    cursor.properties_size = end - properties_at
+    cursor.body_at = body_at
+    cursor.body_size = body_size
+    cursor.topic_at = topic_at
+    cursor.topic_size = topic_size
+    cursor.body_crc = signed32(p, at + 8)
+    cursor.queue_id = signed32(p, at + 12)
+    cursor.flag = signed32(p, at + 16)
+    cursor.queue_offset = signed64(p, at + 20)
+    cursor.log_offset = signed64(p, at + 28)
+    cursor.sys_flag = sys_flag
+    cursor.born_time_ms = signed64(p, at + 40)
+    cursor.store_time_ms = signed64(p, store_time_at)
+    cursor.reconsume_times = signed32(p, body_at - 16)
+    cursor.prepared_offset = signed64(p, body_at - 12)
+    cursor.whole = True
+    return size
 
 
 @cython.cfunc
@@ -274,4 +285,4 @@ def _has_right_crc(p: cython.p_const_uchar, at: cython.Py_ssize_t, properties_at
     while p[digit] != NAME_END:  # the lowest digit stands first
         value = value * 10 + (p[digit] - 48)
         digit -= 1
-    return value == crc32(view(p, at, begin - at)) & 0x7FFFFFFF
+    return value == crc(p, at, begin - at) & CRC_MASK

@@ -5,8 +5,6 @@ It refuses what the format cannot hold; what a broker does not want to hold is f
 Invariants: the two host bits of the system flag are those of the hosts; a topic of more than 127 bytes makes a record of version 2.
 """
 
-from zlib import crc32
-
 import cython
 
 from orbitmq.common.errors import MessageIllegal
@@ -15,9 +13,11 @@ from orbitmq.message import layout
 from orbitmq.message.properties import CRC32, closed, without
 
 if cython.compiled:
-    from cython.cimports.orbitmq.common.mem import address, copy, put16, put32, put64, view
+    from cython.cimports.orbitmq.common.crc import crc
+    from cython.cimports.orbitmq.common.mem import address, copy, put16, put32, put64
 else:
-    from orbitmq.common.mem import address, copy, put16, put32, put64, view
+    from orbitmq.common.crc import crc
+    from orbitmq.common.mem import address, copy, put16, put32, put64
 
 MAGIC_V1 = cython.declare(cython.uint, layout.MAGIC_V1)
 MAGIC_V2 = cython.declare(cython.uint, layout.MAGIC_V2)
@@ -32,9 +32,11 @@ V6_SIZE = cython.declare(cython.Py_ssize_t, 20)
 V6_BITS = cython.declare(cython.int, 0x30)  # of the system flag
 BORN_HOST_V6 = cython.declare(cython.int, 0x10)
 STORE_HOST_V6 = cython.declare(cython.int, 0x20)
+CRC_MASK = cython.declare(cython.uint, 0x7FFFFFFF)  # what is stored of a checksum
 CRC_DIGITS = cython.declare(cython.int, 10)
 CRC_PROPERTY = cython.declare(bytes, f"{CRC32}\x010000000000\x02".encode())
 CRC_PROPERTY_SIZE = cython.declare(cython.Py_ssize_t, layout.CRC_PROPERTY_SIZE)
+EMPTY = cython.declare(bytes, b"")
 
 _MEMBERS = (
     "body",
@@ -98,9 +100,43 @@ class Message:
         )
 
 
+class RecordParts:
+    """A message in parts that stand in buffers of others: for kernels that write many messages and make an object of none.
+
+    `properties` are as they will be stored. Body and properties are pointers, good for as long as their owner keeps their buffers.
+    """
+
+    __slots__ = (
+        "body",
+        "body_at",
+        "body_size",
+        "born_host",
+        "born_time_ms",
+        "flag",
+        "prepared_offset",
+        "properties",
+        "properties_at",
+        "properties_size",
+        "queue_id",
+        "reconsume_times",
+        "sys_flag",
+        "topic",
+    )
+
+    def __init__(self) -> None:
+        self.topic = self.born_host = b""
+        self.body = self.properties = address(EMPTY)
+        self.body_at = self.body_size = self.properties_at = self.properties_size = 0
+        self.queue_id = self.flag = self.sys_flag = self.reconsume_times = 0
+        self.born_time_ms = self.prepared_offset = 0
+
+
 def record_size(message: Message, store_host: bytes, with_crc: cython.bint = False) -> int:
     """How many bytes `encode` will write; MessageIllegal when the format cannot hold the message."""
-    return _size(message, store_host, _properties(message, with_crc))
+    properties: bytes = stored_properties(message, with_crc)
+    parts: RecordParts = RecordParts()
+    take_apart(message, properties, parts)
+    return size_with(parts, store_host)
 
 
 def encode(
@@ -114,19 +150,53 @@ def encode(
     with_crc: cython.bint = False,
 ) -> int:
     """Write the record of `message` to target[at:] and return its size; `with_crc` adds the checksum of the whole record."""
-    properties: bytes = _properties(message, with_crc)
-    size: cython.Py_ssize_t = _size(message, store_host, properties)
+    properties: bytes = stored_properties(message, with_crc)
+    parts: RecordParts = RecordParts()
+    take_apart(message, properties, parts)
+    size: cython.Py_ssize_t = size_with(parts, store_host)
     _check_room(target, at, size)
-    p: cython.p_uchar = address(target)
-    born_host: bytes = message.born_host
-    topic: bytes = message.topic
-    body = message.body
+    return write(parts, address(target), at, size, queue_offset, log_offset, store_time_ms, store_host, with_crc)
+
+
+@cython.cfunc
+def take_apart(message: Message, properties: bytes, parts: RecordParts) -> cython.int:
+    """Make `parts` those of the message with `properties`, both of which must outlive them."""
+    parts.topic = message.topic
+    parts.born_host = message.born_host
+    parts.body_at = 0
+    parts.body_size = len(message.body)
+    parts.body = address(message.body if parts.body_size else EMPTY)
+    parts.properties = address(properties)
+    parts.properties_at = 0
+    parts.properties_size = len(properties)
+    parts.queue_id = message.queue_id
+    parts.flag = message.flag
+    parts.sys_flag = message.sys_flag
+    parts.reconsume_times = message.reconsume_times
+    parts.born_time_ms = message.born_time_ms
+    parts.prepared_offset = message.prepared_offset
+    return 0
+
+
+@cython.cfunc
+def write(
+    parts: RecordParts,
+    p: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    queue_offset: cython.longlong,
+    log_offset: cython.longlong,
+    store_time_ms: cython.longlong,
+    store_host: bytes,
+    with_crc: cython.bint,
+) -> cython.Py_ssize_t:
+    """What `encode` does, for who knows the size, and that p has room; with a checksum, its property is the last and to be filled in."""
+    born_host: bytes = parts.born_host
+    topic: bytes = parts.topic
     born_host_size: cython.Py_ssize_t = len(born_host)
     store_host_size: cython.Py_ssize_t = len(store_host)
-    body_size: cython.Py_ssize_t = len(body)
     topic_size: cython.Py_ssize_t = len(topic)
-    properties_size: cython.Py_ssize_t = len(properties)
-    sys_flag: cython.int = message.sys_flag & ~V6_BITS
+    sys_flag: cython.int = parts.sys_flag & ~V6_BITS
     if born_host_size == V6_SIZE:
         sys_flag |= BORN_HOST_V6
     if store_host_size == V6_SIZE:
@@ -134,37 +204,36 @@ def encode(
     start: cython.Py_ssize_t = at
     put32(p, at, size)
     put32(p, at + 4, MAGIC_V1 if topic_size <= TOPIC_SIZE_V1_MAX else MAGIC_V2)
-    put32(p, at + 8, crc32(body) & 0x7FFFFFFF)
-    put32(p, at + 12, message.queue_id)
-    put32(p, at + 16, message.flag)
+    put32(p, at + 12, parts.queue_id)
+    put32(p, at + 16, parts.flag)
     put64(p, at + 20, queue_offset)
     put64(p, at + 28, log_offset)
     put32(p, at + 36, sys_flag)
-    put64(p, at + 40, message.born_time_ms)
+    put64(p, at + 40, parts.born_time_ms)
     at += 48
-    copy(p, at, address(born_host), 0, born_host_size)
+    copy(p, at, born_host, 0, born_host_size)
     at += born_host_size
     put64(p, at, store_time_ms)
     at += 8
-    copy(p, at, address(store_host), 0, store_host_size)
+    copy(p, at, store_host, 0, store_host_size)
     at += store_host_size
-    put32(p, at, message.reconsume_times)
-    put64(p, at + 4, message.prepared_offset)
-    put32(p, at + 12, body_size)
+    put32(p, at, parts.reconsume_times)
+    put64(p, at + 4, parts.prepared_offset)
+    put32(p, at + 12, parts.body_size)
     at += 16
-    if body_size:
-        copy(p, at, address(body), 0, body_size)
-    at += body_size
+    copy(p, at, parts.body, parts.body_at, parts.body_size)
+    put32(p, start + 8, crc(p, at, parts.body_size) & CRC_MASK)
+    at += parts.body_size
     if topic_size <= TOPIC_SIZE_V1_MAX:
         p[at] = topic_size
         at += 1
     else:
         put16(p, at, topic_size)
         at += 2
-    copy(p, at, address(topic), 0, topic_size)
+    copy(p, at, topic, 0, topic_size)
     at += topic_size
-    put16(p, at, properties_size)
-    copy(p, at + 2, address(properties), 0, properties_size)
+    put16(p, at, parts.properties_size)
+    copy(p, at + 2, parts.properties, parts.properties_at, parts.properties_size)
     if with_crc:
         _put_crc(p, start, size)
     return size
@@ -182,25 +251,25 @@ def encode_blank(target: bytearray, at: cython.Py_ssize_t, size: cython.Py_ssize
 
 
 @cython.cfunc
-def _properties(message: Message, with_crc: cython.bint) -> bytes:
+def stored_properties(message: Message, with_crc: cython.bint) -> bytes:
     """The properties as they will be stored: a checksum of the whole record is the last of them, and the only one."""
     return closed(without(message.properties, CRC32)) + CRC_PROPERTY if with_crc else message.properties
 
 
 @cython.cfunc
-def _size(message: Message, store_host: bytes, properties: bytes) -> cython.Py_ssize_t:
-    born_host_size: cython.Py_ssize_t = len(message.born_host)
+def size_with(parts: RecordParts, store_host: bytes) -> cython.Py_ssize_t:
+    """The size of the record of these parts; MessageIllegal when the format cannot hold it."""
+    born_host_size: cython.Py_ssize_t = len(parts.born_host)
     store_host_size: cython.Py_ssize_t = len(store_host)
-    topic_size: cython.Py_ssize_t = len(message.topic)
-    properties_size: cython.Py_ssize_t = len(properties)
+    topic_size: cython.Py_ssize_t = len(parts.topic)
     if (born_host_size != V4_SIZE and born_host_size != V6_SIZE) or (store_host_size != V4_SIZE and store_host_size != V6_SIZE):
         raise ValueError(f"hosts of {born_host_size} and {store_host_size} bytes: 8 are an IPv4 address and a port, 20 an IPv6 one")
-    if properties_size > SHORT_MAX:
-        raise MessageIllegal(f"properties of {properties_size} bytes: a record holds at most {SHORT_MAX}")
+    if parts.properties_size > SHORT_MAX:
+        raise MessageIllegal(f"properties of {parts.properties_size} bytes: a record holds at most {SHORT_MAX}")
     if topic_size > SHORT_MAX:
         raise MessageIllegal(f"a topic of {topic_size} bytes: a record holds at most {SHORT_MAX}")
     size: cython.Py_ssize_t = (
-        SIZE_MIN + (born_host_size - V4_SIZE) + (store_host_size - V4_SIZE) + len(message.body) + topic_size + properties_size
+        SIZE_MIN + (born_host_size - V4_SIZE) + (store_host_size - V4_SIZE) + parts.body_size + topic_size + parts.properties_size
     )
     if topic_size > TOPIC_SIZE_V1_MAX:
         size += 1
@@ -220,7 +289,7 @@ def _check_room(target: bytearray, at: cython.Py_ssize_t, size: cython.Py_ssize_
 @cython.cfunc
 def _put_crc(p: cython.p_uchar, start: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Fill in the digits of the last property, the lowest first: the checksum of all bytes before that property."""
-    value: cython.longlong = crc32(view(p, start, size - CRC_PROPERTY_SIZE)) & 0x7FFFFFFF
+    value: cython.longlong = crc(p, start, size - CRC_PROPERTY_SIZE) & CRC_MASK
     at: cython.Py_ssize_t = start + size - CRC_DIGITS - 1
     i: cython.int
     for i in range(CRC_DIGITS):

@@ -61,7 +61,7 @@ def _put_json_header(p: cython.p_uchar, at: cython.Py_ssize_t, command: Remoting
     """Write the header as JSON; the offset after it."""
     fields = command.ext_fields
     first: cython.bint = True
-    at = _put_number(p, _put(p, at, b'{"code":'), command.code)
+    at = put_number(p, _put(p, at, b'{"code":'), command.code)
     if fields is not None:
         at = _put(p, at, b',"extFields":{')
         for name, value in fields.items():
@@ -71,12 +71,12 @@ def _put_json_header(p: cython.p_uchar, at: cython.Py_ssize_t, command: Remoting
             at = _put(p, _put_text(p, at, name), b":")
             at = _put_text(p, at, value)
         at = _put(p, at, b"}")
-    at = _put_number(p, _put(p, at, b',"flag":'), command.flag)
+    at = put_number(p, _put(p, at, b',"flag":'), command.flag)
     at = _put(p, _put(p, at, b',"language":"'), LANGUAGES[command.language])
-    at = _put_number(p, _put(p, at, b'","opaque":'), command.opaque)
+    at = put_number(p, _put(p, at, b'","opaque":'), command.opaque)
     if command.remark is not None:
         at = _put_text(p, _put(p, at, b',"remark":'), command.remark)
-    at = _put_number(p, _put(p, at, b',"serializeTypeCurrentRPC":"JSON","version":'), command.version)
+    at = put_number(p, _put(p, at, b',"serializeTypeCurrentRPC":"JSON","version":'), command.version)
     return _put(p, at, b"}")
 
 
@@ -126,8 +126,8 @@ def _put(p: cython.p_uchar, at: cython.Py_ssize_t, literal: bytes) -> cython.Py_
 
 
 @cython.cfunc
-@cython.inline
-def _put_number(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
+@cython.exceptval(check=False)
+def put_number(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
     """Write `value` in decimal; the offset after it."""
     digits: cython.Py_ssize_t = 1
     rest: cython.longlong

@@ -75,12 +75,12 @@ class BatchConsumeQueue(EntryQueue):
             self.max_physical_offset = physical_end
 
     def get(self, offset: QueueOffset) -> BatchEntry | None:
-        """The batch that the message at `offset` is in, None when it is not there."""
+        """The batch that the message at `offset` is in, or the next where damage took it; None when it is not there."""
         position = self._position(offset)
         return None if position < 0 else self._at(position)
 
     def entries(self, offset: QueueOffset, count: int) -> bytes:
-        """The entries of `count` batches, from that of the message at `offset` on; none for an offset that is not there."""
+        """The entries of `count` batches, from that of the message at `offset`, or the next, on; none for an offset that is not there."""
         position = self._position(offset)
         return b"" if position < 0 else self.files.read(position, count * ENTRY_SIZE)
 
@@ -120,7 +120,7 @@ class BatchConsumeQueue(EntryQueue):
         return QueueOffset(ENTRY.unpack(entry)[4])
 
     def _position(self, offset: QueueOffset) -> int:
-        """Where the entry of the batch stands that the message at `offset` is in; -1 when it is not there."""
+        """Where the entry of the batch stands that the message at `offset` is in, or the next; -1 when it is not there."""
         low, high = self.min_position // ENTRY_SIZE, self.files.end // ENTRY_SIZE
         if low == high or not self.min_offset <= offset < self.max_offset:
             return -1
@@ -130,7 +130,8 @@ class BatchConsumeQueue(EntryQueue):
                 low = middle
             else:
                 high = middle
-        return low * ENTRY_SIZE
+        found = self._at(low * ENTRY_SIZE)
+        return (low if found is not None and offset < found.next_offset else low + 1) * ENTRY_SIZE
 
     def _at(self, position: int) -> BatchEntry | None:
         found = self.files.read(position, ENTRY_SIZE)

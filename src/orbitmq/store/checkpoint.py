@@ -71,9 +71,10 @@ class Checkpoint:
         flushed_ms: int = min(self.log_time_ms, self.queues_time_ms)
         return max(0, flushed_ms - _CAUTION_MS)
 
-    def write(self) -> None:
-        """Put the numbers into the file; they count once `descriptor` is synced."""
-        fields = (
+    @property
+    def content(self) -> bytes:
+        """The numbers as they stand in the file once they are written."""
+        return _FIELDS.pack(
             self.log_time_ms,
             self.queues_time_ms,
             self.index_time_ms,
@@ -81,7 +82,10 @@ class Checkpoint:
             self.confirmed_offset,
             self.queues_offset,
         )
-        self._layer.pwrite(self.descriptor, _FIELDS.pack(*fields), 0)
+
+    def write(self) -> None:
+        """Put the numbers into the file; they count once `descriptor` is synced."""
+        self._layer.pwrite(self.descriptor, self.content, 0)
 
     def flush(self) -> None:
         """Put the numbers into the file, and sync it; blocks."""
@@ -89,9 +93,10 @@ class Checkpoint:
         self._layer.fdatasync(self.descriptor)
 
     def close(self) -> None:
-        """Close the file."""
-        self._layer.close(self.descriptor)
-        self.descriptor = -1
+        """Close the file, if it is open."""
+        if self.descriptor >= 0:
+            self._layer.close(self.descriptor)
+            self.descriptor = -1
 
     def _set(self, content: bytes) -> None:
         (

@@ -22,16 +22,16 @@ where the log ends. `Appended` is no tuple, for that cost more than the record's
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from orbitmq.common.errors import StoreReadOnly, WriteFailed
-from orbitmq.message.record_write import Message
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.file_layer import FileLayer
 from orbitmq.store.file_queue import FileQueue, FlushJob
-from orbitmq.store.log_batch import Appended, LogBatch
+from orbitmq.store.log_batch import LogBatch
 from orbitmq.store.log_scan import LogScan
+from orbitmq.store.quarantine import Quarantine
 from orbitmq.store.queue_offsets import QueueOffsets
+from orbitmq.store.record_run import RecordRun
 from orbitmq.store.types import LogOffset, StoreTimeMs
 
 log = logging.getLogger(__name__)
@@ -50,8 +50,11 @@ class CommitLog:
         )
         self.offsets = offsets
         self.read_only_reason: str | None = None
+        self._record_crc_required = config.record_crc_required
         self._batch_size_max = config.batch_size_max
         self._batch = LogBatch(offsets, config.limits, store_host, config.record_crc, config.commit_log_file_size, config.batch_size_max)
+        self.append = self._batch.append  # the batch's own: a call less for every message
+        self.append_batch = self._batch.append_all
         self._store_time_ms = StoreTimeMs(0)  # of the last committed record
         self._stale_end = 0  # up to where bytes of a failed commit may stand behind the end
 
@@ -74,6 +77,11 @@ class CommitLog:
         return self._store_time_ms
 
     @property
+    def batch(self) -> LogBatch:
+        """What `append` fills, for kernels that fill it without a Message; whoever does commits, or discards."""
+        return self._batch
+
+    @property
     def is_batch_full(self) -> bool:
         """Whether it is time to commit, for the sake of memory."""
         return self._batch.used >= self._batch_size_max
@@ -83,33 +91,20 @@ class CommitLog:
         self.files.load()
         self.discard()
 
-    def resume(self, end: LogOffset, store_time_ms: StoreTimeMs) -> None:
+    def resume(self, end: LogOffset, store_time_ms: StoreTimeMs, unsynced: LogOffset | None = None) -> None:
         """Continue at `end`, behind a record of that time: what recovery found out, or whoever cuts the log.
 
-        What is behind `end` is gone, what is before it is durable.
+        What is behind `end` is gone, what is before it is durable; from `unsynced` on it is written again for that.
         """
         assert not self._batch.used, "a batch is open"
         self.files.truncate_to(end)
+        if unsynced is not None:
+            self.files.rewrite(unsynced, end)
         self.flush()
         self._store_time_ms = store_time_ms
         self._stale_end = 0
         self.discard()
         log.info("log_resumed begin=%d end=%d", self.min_offset, end)
-
-    def append(self, message: Message, now_ms: int) -> Appended:
-        """Give the message its place in log and queue, and take it into the batch; MessageIllegal when it breaks a limit.
-
-        An inner batch is told, in its properties, the queue offset of its first message.
-        """
-        if self.read_only_reason is not None:
-            raise StoreReadOnly(self.read_only_reason)
-        return self._batch.append(message, now_ms)
-
-    def append_batch(self, messages: Sequence[Message], now_ms: int) -> list[Appended]:
-        """The same for messages that must stand one behind the other in one file, with one store time; all or none are taken."""
-        if self.read_only_reason is not None:
-            raise StoreReadOnly(self.read_only_reason)
-        return self._batch.append_all(messages, now_ms)
 
     def commit(self) -> None:
         """Write the batch; WriteFailed when the disk does not take it: then none of its messages is in the log."""
@@ -146,9 +141,20 @@ class CommitLog:
         """Committed bytes of one file; None when they are not there, or no more."""
         return self.files.view(offset, size)
 
-    def scan(self, begin: LogOffset, stop: LogOffset | None = None, *, check_body: bool = True, check_record: bool = False) -> LogScan:
-        """The records from `begin` on, to the committed end or `stop`."""
-        return LogScan(self.files, begin, stop, check_body=check_body, check_record=check_record)
+    def scan(
+        self,
+        begin: LogOffset,
+        stop: LogOffset | None = None,
+        *,
+        check_body: bool = True,
+        check_record: bool | None = None,
+        quarantine: Quarantine | None = None,
+        run: RecordRun | None = None,
+    ) -> LogScan:
+        """The records from `begin` on, to the committed end or `stop`; their own checksums are looked at if they must have one."""
+        if check_record is None:
+            check_record = self._record_crc_required
+        return LogScan(self.files, begin, stop, check_body=check_body, check_record=check_record, quarantine=quarantine, run=run)
 
     def begin_flush(self) -> FlushJob | None:
         """What the flusher has to sync; None when all is flushed, or when flushing failed once."""
@@ -194,5 +200,6 @@ class CommitLog:
                 f"flushing the commit log failed at {self.flushed_offset}: {error}; what was written since may be lost. "
                 "Nothing more is taken: look after the disk, then start the broker again"
             )
+            self._batch.refuse(self.read_only_reason)
             log.error("log_read_only reason=%s", self.read_only_reason)
         return self.read_only_reason

@@ -33,7 +33,8 @@ class StoreConfig:
     read_only_commit_log_folders: tuple[Path, ...] = ()  # files there are used, new ones are not made there
     commit_log_file_size: int = 1 << 30
     limits: RecordLimits = field(default_factory=RecordLimits)
-    record_crc: bool = False  # enabledAppendPropCRC
+    record_crc: bool = False  # enabledAppendPropCRC: records get a checksum of all of their bytes
+    record_crc_required: bool = False  # forceVerifyPropCRC: a record without the right one is bad
     batch_size_max: int = 8 << 20  # ours: how much is gathered before it is written
     folder_full_ratio: float = 0.85  # diskSpaceCleanForciblyRatio: a fuller disk gets no new file while another has room
 
@@ -56,6 +57,26 @@ class StoreConfig:
     index_shape: IndexShape = field(default_factory=IndexShape)
     filter_entries_max: int = 800  # how many entries one read looks at: maxFilterMessageSize / 20
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
+
+    # Reads.
+    check_body_on_read: bool = True  # ours: a body that does not have its checksum is not handed out
+    memory_percent_max: int = 40  # accessMessageInMemoryMaxRatio: what of the memory is taken to hold the end of the log
+    hot_bytes_max: int = 262_144  # maxTransferBytesOnMessageInMemory: how much one read gives of that end
+    hot_count_max: int = 32
+    cold_bytes_max: int = 65_536  # maxTransferBytesOnMessageInDisk: … and of what is before it
+    cold_count_max: int = 8
+
+    # Retention; see `retention_rules`. The forced level is `folder_full_ratio`, above, which is the same setting.
+    reserved_ms: int = 72 * 3_600_000  # fileReservedTime, in hours there
+    delete_hours: tuple[int, ...] = (4,)  # deleteWhen: `retention_rules.delete_hours` reads its text
+    disk_used_ratio_max: float = 0.75  # diskMaxUsedSpaceRatio: above it what is expired goes at any hour
+    disk_warning_ratio: float = 0.90  # diskSpaceWarningLevelRatio: above it puts are refused
+    clean_forcibly: bool = True  # cleanFileForciblyEnable
+    clean_interval_ms: int = 10_000  # cleanResourceInterval
+    delete_files_max: int = 10  # deleteFileBatchMax, in one round
+    delete_pause_ms: int = 100  # deleteCommitLogFilesInterval, between two files
+    clean_queues_max: int = 20  # ours: how many queues one tick looks at
+    protect_unconsumed: bool = False  # ours: what is expired stays while a group has not consumed it
 
     # Recovery.
     truncate_damage: bool = False  # recoverBadRecord=truncate: the original's rule

@@ -21,16 +21,14 @@ from enum import Enum
 from struct import Struct
 from typing import NamedTuple
 
-from orbitmq.common.errors import StoreError
 from orbitmq.store.consume_queue_ext import ConsumeQueueExt, ExtUnit, is_ext_address
-from orbitmq.store.entry_queue import Confirms, EntryQueue
+from orbitmq.store.entry_queue import Confirms, EntryQueue, StoreTimeOf
 from orbitmq.store.entry_scan import FILLER_SIZE
 from orbitmq.store.queue_files import QueueFiles
 from orbitmq.store.types import LogOffset, QueueOffset, StoreTimeMs
 
 ENTRY = Struct(">qiq")
 ENTRY_SIZE = ENTRY.size
-StoreTimeOf = Callable[[LogOffset, int], int]  # of the record of that log offset and size; -1 when it is not in the log
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +68,11 @@ class ConsumeQueue(EntryQueue):
         """The queue offset behind the last entry that is written."""
         return QueueOffset(self.files.end // ENTRY_SIZE)
 
+    @property
+    def next_offset(self) -> QueueOffset:
+        """The queue offset behind the last entry that was put."""
+        return QueueOffset(self._next // ENTRY_SIZE)
+
     def put(self, log_offset: int, size: int, tags_code: int, queue_offset: int, store_time_ms: int = 0, bits: bytes = b"") -> None:
         """Add the entry of a record, written by the next `commit`; nothing for one that is there already."""
         physical_end = log_offset + size
@@ -84,6 +87,24 @@ class ConsumeQueue(EntryQueue):
             tags_code = self.ext.put(ExtUnit(tags_code, store_time_ms, bits))
         self._pending += ENTRY.pack(log_offset, size, tags_code)
         self._next += ENTRY_SIZE
+        self.max_physical_offset = physical_end
+
+    def write_run(self, entries: bytearray, queue_offset: int, physical_end: int) -> None:
+        """Write entries of records without units, the first that of `queue_offset`, the last of a record that ends at `physical_end`.
+
+        After WriteFailed they may be kept or not: whoever puts the records again does no harm.
+        """
+        position = queue_offset * ENTRY_SIZE
+        if self._pending or not position or position != self._next:
+            for number, (log_offset, size, tags_code) in enumerate(ENTRY.iter_unpack(entries)):
+                self.put(log_offset, size, tags_code, queue_offset + number)
+            self.commit()
+            return
+        try:
+            self.files.append(entries, position)
+        except OSError as error:
+            raise self._write_failed(len(entries), error) from error
+        self._next = position + len(entries)
         self.max_physical_offset = physical_end
 
     def commit(self) -> None:
@@ -114,12 +135,12 @@ class ConsumeQueue(EntryQueue):
         """
         return min(max(QueueOffset(self._search(time_ms, boundary, store_time_of, log_min)), self.min_offset), self.max_offset)
 
-    def recover(self, log_end: int, confirms: Confirms | None = None) -> None:
+    def recover(self, log_end: int, confirms: Confirms | None = None, safe_offset: int | None = None) -> None:
         """Load the files and find the end of the entries, and of their units."""
         if self.ext is not None:
             self.ext.files.load()
             self.ext.end_where_units_end()
-        super().recover(log_end, confirms)
+        super().recover(log_end, confirms, safe_offset)
 
     def correct_min(self, log_min: int) -> None:
         """Move the minimum up to the first entry of a record that is still in the log; units of entries before it may go."""
@@ -154,11 +175,6 @@ class ConsumeQueue(EntryQueue):
         if position == 0:  # the queue begins here
             position, self._begin = until - until % file_size, until
             filler = ENTRY.pack(0, FILLER_SIZE, 0)
-        elif until - position > file_size:
-            raise StoreError(
-                f"queue {self.files.folder} ends at {position // ENTRY_SIZE} and is to go on at {until // ENTRY_SIZE}: "
-                "too much is missing between; remove it and have it built again from the commit log"
-            )
         else:
             log.error("queue_gap folder=%s from=%d to=%d", self.files.folder, position // ENTRY_SIZE, until // ENTRY_SIZE)
             self.damaged = True

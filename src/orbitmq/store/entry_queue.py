@@ -5,8 +5,9 @@ The byte at which entry i stands is i times the entry's size, counted over all f
 Built by `put` into a buffer and `commit`, one write per file. An entry whose record lies below `max_physical_offset` was put before, and
 is passed over: so dispatching the log again from anywhere below gives the same queue.
 
-Crash rule: `recover` reads from the third-last file as long as entries are whole, in the order of the log and below its end; then takes
-off entries from the end that the log does not confirm (a log that lost its end and grew again leaves such). What is behind is wiped.
+Crash rule: `recover` reads from the third-last file, or from an earlier one behind which a power cut may have left holes, as long as
+entries are whole, in the order of the log and below its end; then takes off entries from the end that the log does not confirm (a log that
+lost its end and grew again leaves such). What is behind is wiped.
 Any bytes at all in a file read as fewer entries. If what ended the entries was neither nothing nor an entry of a lost record, the queue is
 `damaged`: it serves what is left, and should be built again from the log.
 """
@@ -25,6 +26,7 @@ from orbitmq.store.queue_files import QueueFiles
 from orbitmq.store.types import LogOffset, QueueOffset
 
 Confirms = Callable[[LogOffset, int, QueueOffset], bool]  # whether the log has that record, of that size and of that offset in the queue
+StoreTimeOf = Callable[[LogOffset, int], int]  # of the record of that log offset and size; -1 when it is not in the log
 
 log = logging.getLogger(__name__)
 _FILES_CHECKED = 3
@@ -65,21 +67,29 @@ class EntryQueue(ABC):
         try:
             self.files.append(self._pending, self._next - len(self._pending))
         except OSError as error:
-            raise WriteFailed(
-                f"queue {self.files.folder}: {len(self._pending)} bytes at {self.files.end} could not be written: {error}; "
-                "they are kept and written with the next try"
-            ) from error
+            self._pending = bytearray(self._pending)  # whoever holds the error holds a view of the old one, which cannot grow then
+            raise self._write_failed(len(self._pending), error) from error
         self._pending = bytearray()
         if self._begin:
             self.min_position, self._begin = self._begin, 0
 
-    def recover(self, log_end: int, confirms: Confirms | None = None) -> None:
-        """Load the files and find the end of the entries."""
+    def _write_failed(self, size: int, error: OSError) -> WriteFailed:
+        return WriteFailed(
+            f"queue {self.files.folder}: {size} bytes at {self.files.end} could not be written: {error}; they are written with the next try"
+        )
+
+    def recover(self, log_end: int, confirms: Confirms | None = None, safe_offset: int | None = None) -> None:
+        """Load the files and find the end of the entries.
+
+        Those of records from `safe_offset` on may not be on disk, whatever they read as: they are written again. None: all are.
+        """
         files, size = self.files, self.ENTRY_SIZE
         files.load()
         self.damaged = False
         starts = files.starts
         position = starts[-_FILES_CHECKED:][0] if starts else 0
+        while safe_offset is not None and position > files.first and not 0 < self._log_offset(position) <= safe_offset:
+            position -= files.file_size
         physical_end = 0
         count = _SCAN_SIZE_MIN // size  # little at first: reading the hole behind the end takes memory for it
         while position < files.end:
@@ -92,6 +102,9 @@ class EntryQueue(ABC):
                 break
         self.min_position = files.first
         self._cut(position, confirms)
+        self.damaged |= files.end < position  # the log reaches behind what was taken off
+        if safe_offset is not None:
+            files.renew(self._first_at_or_behind(safe_offset, files.first))
         if self.damaged:
             log.error("queue_damaged folder=%s position=%d", files.folder, position)
 
@@ -115,6 +128,29 @@ class EntryQueue(ABC):
             count += 1
         self.correct_min(log_min)
         return count
+
+    def first_stored_at(self, time_ms: int, store_time_of: StoreTimeOf) -> LogOffset:
+        """The log offset of the first record from the minimum on that was stored then or later; behind the last when there is none.
+
+        A record of which nobody knows when it was stored counts as later.
+        """
+        size, files = self.ENTRY_SIZE, self.files
+        low, high, step = self.min_position // size, files.end // size, 1
+
+        def is_before(number: int) -> bool:
+            entry = files.read(number * size, 12)
+            return 0 <= store_time_of(LogOffset(signed64(entry, 0)), signed32(entry, 8)) < time_ms
+
+        while low < high:  # near the minimum first: elsewhere a look at the log may have to wait for the disk
+            number = min(low + step, high) - 1
+            if not is_before(number):
+                high = number
+                break
+            low, step = number + 1, 2 * step
+        while low < high:
+            number = (low + high) // 2
+            low, high = (number + 1, high) if is_before(number) else (low, number)
+        return LogOffset(self._log_offset(low * size) if low * size < files.end else self.max_physical_offset)
 
     def destroy(self) -> None:
         """Remove the queue's files; it is empty, and begins anew wherever the next entry says."""

@@ -64,6 +64,10 @@ class FileLayer(Protocol):
         """Make `length` bytes from `offset` read as zeros; holes stay holes, zeros are not written again."""
         ...
 
+    def next_data(self, descriptor: int, offset: int, end: int) -> int:
+        """The first offset from `offset` on that may hold anything but zeros; `end` when there is none before it."""
+        ...
+
     def fdatasync(self, descriptor: int) -> None:
         """Make content and length of the file durable; after OSError nobody knows what is."""
         ...
@@ -133,12 +137,20 @@ class OsFileLayer:
 
     def clear(self, descriptor: int, offset: int, length: int) -> None:
         end = offset + length
-        while (offset := _next_data(descriptor, offset, end)) < end:
+        while (offset := self.next_data(descriptor, offset, end)) < end:
             hole = os.lseek(descriptor, offset, os.SEEK_HOLE)  # the end of the file is one
             chunk = self.pread(descriptor, min(_CLEAR_CHUNK, hole - offset, end - offset), offset)
             if chunk.count(0) < len(chunk):
                 self.pwrite(descriptor, bytes(len(chunk)), offset)
             offset += len(chunk)
+
+    def next_data(self, descriptor: int, offset: int, end: int) -> int:
+        try:
+            return min(os.lseek(descriptor, offset, os.SEEK_DATA), end)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole up to the end of the file
+                return end
+            raise
 
     def fdatasync(self, descriptor: int) -> None:
         os.fdatasync(descriptor)
@@ -163,13 +175,3 @@ class OsFileLayer:
     def disk_ratio(self, folder: Path) -> float:
         usage = shutil.disk_usage(folder)
         return usage.used / (usage.used + usage.free)  # what only root may use counts for neither
-
-
-def _next_data(descriptor: int, offset: int, end: int) -> int:
-    """The first offset from `offset` on that may hold anything but zeros; `end` when there is none."""
-    try:
-        return min(os.lseek(descriptor, offset, os.SEEK_DATA), end)
-    except OSError as error:
-        if error.errno == errno.ENXIO:  # nothing but a hole up to the end of the file
-            return end
-        raise

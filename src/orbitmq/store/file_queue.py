@@ -34,6 +34,7 @@ from orbitmq.store.file_layer import FileLayer
 from orbitmq.store.mapped_file import MappedFile
 
 _NAME_LENGTH = 20
+_REWRITE_CHUNK = 1 << 20
 log = logging.getLogger(__name__)
 
 
@@ -197,16 +198,26 @@ class FileQueue:
         for file in self._between(begin, end):
             file.clear(max(begin - file.start, 0), min(end, file.end) - max(begin, file.start))
 
+    def rewrite(self, begin: int, end: int) -> None:
+        """Write the bytes [begin, end) over themselves, so that the next sync brings them to disk whatever the system believes of them."""
+        for file in self._between(begin, end):
+            for at in range(max(begin - file.start, 0), min(end, file.end) - file.start, _REWRITE_CHUNK):
+                file.pwrite(at, bytes(file.view()[at : min(at + _REWRITE_CHUNK, end - file.start, file.size)]))
+
     def sync(self, begin: int, end: int) -> None:
         """Make the bytes [begin, end), as far as there are files, durable."""
         for file in self._between(begin, end):
             file.sync()
 
-    def detach_oldest(self) -> MappedFile | None:
-        """Take the first file out, unless the end lies in it or it is not flushed; the caller deletes it, in an executor if it likes."""
+    def oldest(self) -> MappedFile | None:
+        """The first file, if it may be detached: everything in it is flushed, and the end lies behind it."""
         if not self.files or self.files[0].end > min(self.flushed_offset, self.end_offset - 1):
             return None
-        return self.files.pop(0)
+        return self.files[0]
+
+    def detach_oldest(self) -> MappedFile | None:
+        """Take the first file out, if it may be; the caller deletes it, in an executor if it likes."""
+        return None if self.oldest() is None else self.files.pop(0)
 
     def delete_oldest(self) -> bool:
         """Delete the first file, unless it is still needed; whether it was deleted."""

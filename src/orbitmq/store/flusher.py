@@ -42,11 +42,11 @@ class FlushReport(Generic[J]):
 class Flusher(Generic[J]):
     """One thread, from `start` to `stop`."""
 
-    def __init__(self, layer: FileLayer, notify: Callable[[list[FlushReport[J]]], None]) -> None:
+    def __init__(self, layer: FileLayer, notify: Callable[[list[FlushReport[J]]], None], name: str = "flusher") -> None:
         self._layer = layer
         self._notify = notify
         self._jobs: SimpleQueue[J | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._stopped = False
 
     def start(self) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -60,11 +61,17 @@ class Index:
         self._writer: IndexWriter | None = None  # of the last file, unless there is none or it is full
         self._unsynced: list[IndexFile] = []  # full, and not known as safe
         self._held: list[IndexFile] = []  # being synced: not to be closed
+        self.lost_entries = False  # whether `load` or `truncate` found fewer entries than there should be
 
     @property
     def files(self) -> tuple[IndexFile, ...]:
         """The files, the oldest first."""
         return tuple(self._files)
+
+    @property
+    def writer(self) -> IndexWriter | None:
+        """What takes new entries, None until there is a file with room."""
+        return self._writer
 
     @property
     def end_offset(self) -> LogOffset:
@@ -74,23 +81,21 @@ class Index:
     def load(self, safe_time_ms: StoreTimeMs | None = None) -> None:
         """Open the files; after an abnormal exit, `safe_time_ms` says up to which time they need no check. StoreError for another size.
 
-        Dispatch again from `end_offset`, always: a last file that is damaged loses entries, also after a clean stop.
+        Dispatch again from `end_offset` if there are `lost_entries`: a last file that is damaged has some, also after a clean stop.
         """
-        lost = False
-        for name in self._layer.list(self._folder):
-            path = self._folder / name
-            if len(name) != _NAME_SIZE or not (name.isascii() and name.isdigit()):
-                log.warning("foreign_file_ignored file=%s", path)
-            elif lost or self._layer.size(path) == 0:  # behind lost entries, or a crash came before it got its size
-                self._layer.unlink(path)
-            else:
-                file = IndexFile.open(self._layer, path, self._shape)
-                self._files.append(file)
-                if safe_time_ms is not None and not (file.is_full and file.header.end_time_ms <= safe_time_ms):
-                    lost = not self._rebuild(file) or not file.is_full
-                    if not lost:
-                        file.seal()
-                        self._unsynced.append(file)
+        names = [name for name in self._layer.list(self._folder) if self._is_ours(name)]
+        for number, name in enumerate(names):
+            if self._layer.size(self._folder / name) == 0:  # a crash came before it got its size
+                self._unlink([name])
+                continue
+            file = IndexFile.open(self._layer, self._folder / name, self._shape)
+            self._files.append(file)
+            if safe_time_ms is not None and not self._is_safe(file, safe_time_ms):
+                self._rebuild(file, behind=names[number + 1 :])
+                if not file.is_full:
+                    break
+                file.seal()
+                self._unsynced.append(file)
         while self._files and not self._files[-1].is_sound(self._latest_ms) and not self._rebuild(self._files[-1]):
             pass
         self._write_to_last()
@@ -107,8 +112,11 @@ class Index:
         After WriteFailed the same record may be put again.
         """
         done, writer = 0, self._writer
-        if record.log_offset < (self.end_offset if writer is None else writer.end_offset):
-            return
+        end_offset = self.end_offset if writer is None else writer.end_offset
+        if record.log_offset <= end_offset:
+            if record.log_offset < end_offset:
+                return
+            done = self._entries_at(end_offset)
         while writer is None or (done := writer.put(record, done)) != ALL_PUT:
             if writer is not None and not self._files[-1].is_full:
                 self.commit()
@@ -135,10 +143,18 @@ class Index:
     def delete_before(self, log_min: LogOffset) -> int:
         """Remove files, never the last, whose records are all gone; how many."""
         count = 0
-        while len(self._files) > 1 and self._files[0].header.end_offset < log_min:
-            self._delete(self._files[0])
+        while (path := self.detach_before(log_min)) is not None:
+            self._layer.unlink(path)
             count += 1
         return count
+
+    def detach_before(self, log_min: LogOffset) -> Path | None:
+        """Take out and close one file, never the last, whose records are all gone; the caller removes it. None when there is none."""
+        if len(self._files) < 2 or self._files[0].header.end_offset >= log_min:
+            return None
+        file = self._files[0]
+        self._let_go(file)
+        return file.path
 
     def begin_flush(self) -> SealedFlushJob | None:
         """The full files that have to be synced; None when there are none. Every job goes back through `end_flush`."""
@@ -172,6 +188,16 @@ class Index:
         self._unsynced.clear()
         self._writer = None
 
+    def _entries_at(self, end_offset: int) -> int:
+        """How many keys of the last record are in: not all, when they were to go into two files and the second could not be made."""
+        count = 0
+        for file in reversed(self._files):
+            own = file.entries_at(end_offset)
+            count += own
+            if own < file.header.entry_count - 1:
+                break
+        return count
+
     def _roll(self) -> None:
         """Close the last file for entries, if there is one, and add the next."""
         last = self._files[-1] if self._files else None
@@ -197,21 +223,49 @@ class Index:
         """Records have no later times than this, unless they are damaged."""
         return self._clock.now_ms() + _CLOCK_JUMP_MS_MAX
 
-    def _rebuild(self, file: IndexFile, log_end: LogOffset = LOG_END_UNKNOWN) -> bool:
-        """Make the file anew from its entries; it is deleted when none is left, then False."""
+    def _rebuild(self, file: IndexFile, log_end: LogOffset = LOG_END_UNKNOWN, behind: Sequence[str] = ()) -> bool:
+        """Make the file anew from its entries, durably; it is deleted when none is left, then False.
+
+        If it lost entries, the files `behind` go before it does: one that a crash brought back behind a gap would hide the gap.
+        """
         before = file.header.entry_count
         if file in self._unsynced:
             self._unsynced.remove(file)
         file.rebuild(self._latest_ms, log_end)
+        self._layer.fdatasync(file.descriptor)
+        self.lost_entries = True
         log.warning("index_file_rebuilt file=%s entries=%d before=%d", file.path, file.header.entry_count - 1, before - 1)
+        if not file.is_full:
+            self._unlink(behind)
         if file.header.entry_count == 1:
-            self._delete(file)
+            self._let_go(file)
+            self._unlink([file.path.name])
             return False
         return True
 
-    def _delete(self, file: IndexFile) -> None:
+    def _unlink(self, names: Sequence[str]) -> None:
+        """Remove files, durably, the last first."""
+        for name in reversed(names):
+            self._layer.unlink(self._folder / name)
+        if names:
+            self._layer.sync_dir(self._folder)
+            self.lost_entries = True
+
+    def _is_safe(self, file: IndexFile, safe_time_ms: int) -> bool:
+        """Whether the last file was synced; of several that end in the same millisecond that is sure of the first alone."""
+        end_ms = file.header.end_time_ms
+        before_ms = self._files[-2].header.end_time_ms if len(self._files) > 1 else -1
+        return file.is_full and end_ms <= safe_time_ms and not before_ms == end_ms == safe_time_ms
+
+    def _is_ours(self, name: str) -> bool:
+        ours = len(name) == _NAME_SIZE and name.isascii() and name.isdigit()
+        if not ours:
+            log.warning("foreign_file_ignored file=%s", self._folder / name)
+        return ours
+
+    def _let_go(self, file: IndexFile) -> None:
+        """Take a file out and close it, or have it closed when its flush is done."""
         self._files.remove(file)
-        file.unlink()
         if file not in self._held:
             file.close()
         if file in self._unsynced:

@@ -143,12 +143,14 @@ class IndexFile:
     def rebuild(self, latest_ms: int, log_end: int = LOG_END_UNKNOWN) -> None:
         """Keep the first entries, as many as are whole and of records below `log_end`; everything else in the file follows from them.
 
-        None are kept if the header has no time that can be, for that of the entries is not known then.
+        None are kept if the header has no time that can be, for that of the entries is not known then; or if the first is all zeros,
+        for that is what a crash makes of it.
         """
         header, shape = self.header, self._shape
         self.commit()
         writer = IndexWriter(shape.slots, shape.entries, header.begin_time_ms, header.begin_offset)
-        if self._has_times(latest_ms) and header.begin_offset == _ENTRY.unpack(self._entry(1))[1]:
+        first = self._entry(1)
+        if self._has_times(latest_ms) and any(first) and header.begin_offset == _ENTRY.unpack(first)[1]:
             self._replay(writer, log_end)
         if writer.entry_count == header.entry_count and writer.end_offset == header.end_offset:
             writer.end_at(header.end_time_ms, header.end_offset)  # nothing is lost, not even the parts of a second
@@ -213,14 +215,16 @@ class IndexFile:
                 return
             before, number = number, previous
 
+    def entries_at(self, log_offset: int) -> int:
+        """How many of the last entries are of the record at that log offset."""
+        last = number = self.header.entry_count - 1
+        while number > 0 and _ENTRY.unpack(self._entry(number))[1] == log_offset:
+            number -= 1
+        return last - number
+
     def close(self) -> None:
         """Close the descriptor; what was not written is lost."""
         self._layer.close(self.descriptor)
-
-    def unlink(self) -> None:
-        """Remove the file; who has it open may still read it."""
-        self.writer = None
-        self._layer.unlink(self.path)
 
     def _newest(self, slot: int) -> int:
         if self.writer is not None:

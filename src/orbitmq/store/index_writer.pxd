@@ -1,4 +1,6 @@
 # IndexWriter as a C structure: what `put` touches for every key.
+from orbitmq.message.record_read cimport RecordCursor
+
 cdef class IndexWriter:
     cdef readonly object slots, touched, entries
     cdef readonly int slot_count, entry_max, entry_count, slots_used, pending
@@ -6,3 +8,5 @@ cdef class IndexWriter:
     cdef unsigned char *_slots
     cdef unsigned char *_touched
     cdef unsigned char *_entries
+
+cdef int put_keys(IndexWriter writer, RecordCursor record, const unsigned char *p, int done) except? -1

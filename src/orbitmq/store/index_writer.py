@@ -17,9 +17,11 @@ from orbitmq.message.tags import index_hash
 if cython.compiled:
     from cython.cimports.orbitmq.common.mem import address, find, put32, put64, same, signed32, signed64, text_bytes
     from cython.cimports.orbitmq.message.record_read import RecordCursor
+    from cython.cimports.orbitmq.message.tags import ascii_hash, is_ascii
 else:
     from orbitmq.common.mem import address, find, put32, put64, same, signed32, signed64, text_bytes
     from orbitmq.message.record_read import RecordCursor
+    from orbitmq.message.tags import ascii_hash, is_ascii
 
 ENTRY_SIZE = 20
 SLOT_SIZE = 4
@@ -31,6 +33,8 @@ _PENDING_MAX = cython.declare(cython.int, PENDING_MAX)
 _SLOTS_PAGE = cython.declare(cython.int, SLOTS_PAGE)
 _ALL_PUT = cython.declare(cython.int, ALL_PUT)
 _INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
+_SEPARATOR = cython.declare(bytes, b"#")  # between topic and key
+_TAGS_PREFIX = cython.declare(bytes, TAGS_PREFIX.encode())
 _MASK = cython.declare(cython.uint, 0xFFFFFFFF)  # literals of more than 31 bits are Python's numbers, and slow
 _SIGN = cython.declare(cython.uint, 0x80000000)
 _KEYS = cython.declare(bytes, f"{KEYS}\x01".encode())
@@ -86,44 +90,7 @@ class IndexWriter:
         """
         if not record.whole or record.at + record.size > len(record.buffer):
             raise ValueError("the cursor is on no whole record: `read` one first")
-        p: cython.p_const_uchar = address(record.buffer)
-        at: cython.Py_ssize_t = record.properties_at
-        end: cython.Py_ssize_t = at + record.properties_size
-        unique_at: cython.Py_ssize_t = 0
-        unique_end: cython.Py_ssize_t = 0
-        keys_at: cython.Py_ssize_t = 0
-        keys_end: cython.Py_ssize_t = 0
-        tags_at: cython.Py_ssize_t = 0
-        tags_end: cython.Py_ssize_t = 0
-        stop: cython.Py_ssize_t
-        while at < end:  # of two properties of a name the last counts; one without a value does not
-            stop = find(p, at, end, 2)
-            if stop - at > 5 and same(p, at, _KEYS, 5):
-                keys_at = at + 5
-                keys_end = stop
-            elif stop - at > 5 and same(p, at, _TAGS, 5):
-                tags_at = at + 5
-                tags_end = stop
-            elif stop - at > 9 and same(p, at, _UNIQUE_KEY, 9):
-                unique_at = at + 9
-                unique_end = stop
-            at = stop + 1
-        prefix: cython.longlong = _topic_hash(p, record.topic_at, record.topic_size)
-        number: cython.int = 0
-        if unique_end:
-            if number >= done and not _add(self, record, _key_hash(record, p, prefix, unique_at, unique_end, False)):
-                return number
-            number += 1
-        while keys_at < keys_end:
-            stop = find(p, keys_at, keys_end, 32)
-            if stop > keys_at:
-                if number >= done and not _add(self, record, _key_hash(record, p, prefix, keys_at, stop, False)):
-                    return number
-                number += 1
-            keys_at = stop + 1
-        if tags_end and number >= done and not _add(self, record, _key_hash(record, p, prefix, tags_at, tags_end, True)):
-            return number
-        return _ALL_PUT
+        return put_keys(self, record, address(record.buffer), done)
 
     def wrote(self) -> None:
         """The entries that waited are in the file."""
@@ -132,7 +99,8 @@ class IndexWriter:
     def replay(self, entries: Buffer, log_end: cython.longlong) -> int:
         """Take over entries that the file has, from number `entry_count` on; how many are sound and of records below `log_end`.
 
-        The time of the end follows from the last of them, to the second.
+        The time of the end follows from the last of them, to the second. A hash of 0 counts as lost: a torn write leaves that far more
+        often than a key has it, and such a key is put again.
         """
         p: cython.p_const_uchar = address(entries)
         count: cython.Py_ssize_t = len(entries) // ENTRY_SIZE
@@ -147,7 +115,7 @@ class IndexWriter:
             key_hash = signed32(p, at)
             log_offset = signed64(p, at + 4)
             seconds = signed32(p, at + 12)
-            if key_hash < 0 or seconds < 0 or log_offset < self.end_offset or log_offset >= log_end or self.entry_count >= self.entry_max:
+            if key_hash <= 0 or seconds < 0 or log_offset < self.end_offset or log_offset >= log_end or self.entry_count >= self.entry_max:
                 return number
             slot = key_hash % self.slot_count
             if signed32(p, at + 16) != signed32(self._slots, slot * 4):
@@ -171,6 +139,48 @@ class IndexWriter:
         """Take over time and offset of the last entry, as the file's header has them."""
         self.end_time_ms = end_time_ms
         self.end_offset = end_offset
+
+
+@cython.cfunc
+def put_keys(writer: IndexWriter, record: RecordCursor, p: cython.p_const_uchar, done: cython.int) -> cython.int:
+    """What `put` does, for kernels that go over records of the buffer at `p`."""
+    at: cython.Py_ssize_t = record.properties_at
+    end: cython.Py_ssize_t = at + record.properties_size
+    unique_at: cython.Py_ssize_t = 0
+    unique_end: cython.Py_ssize_t = 0
+    keys_at: cython.Py_ssize_t = 0
+    keys_end: cython.Py_ssize_t = 0
+    tags_at: cython.Py_ssize_t = 0
+    tags_end: cython.Py_ssize_t = 0
+    stop: cython.Py_ssize_t
+    while at < end:  # of two properties of a name the last counts; one without a value does not
+        stop = find(p, at, end, 2)
+        if stop - at > 5 and same(p, at, _KEYS, 5):
+            keys_at = at + 5
+            keys_end = stop
+        elif stop - at > 5 and same(p, at, _TAGS, 5):
+            tags_at = at + 5
+            tags_end = stop
+        elif stop - at > 9 and same(p, at, _UNIQUE_KEY, 9):
+            unique_at = at + 9
+            unique_end = stop
+        at = stop + 1
+    prefix: cython.longlong = _topic_hash(p, record.topic_at, record.topic_size)
+    number: cython.int = 0
+    if unique_end:
+        if number >= done and not _add(writer, record, _key_hash(record, p, prefix, unique_at, unique_end, False)):
+            return number
+        number += 1
+    while keys_at < keys_end:
+        stop = find(p, keys_at, keys_end, 32)
+        if stop > keys_at:
+            if number >= done and not _add(writer, record, _key_hash(record, p, prefix, keys_at, stop, False)):
+                return number
+            number += 1
+        keys_at = stop + 1
+    if tags_end and number >= done and not _add(writer, record, _key_hash(record, p, prefix, tags_at, tags_end, True)):
+        return number
+    return _ALL_PUT
 
 
 @cython.cfunc
@@ -217,13 +227,7 @@ def _add(writer: IndexWriter, record: RecordCursor, key_hash: cython.int) -> cyt
 @cython.inline
 def _topic_hash(p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
     """Java's hash of `topic#`; -1 for a topic that is not ASCII."""
-    h: cython.uint = 0
-    i: cython.Py_ssize_t
-    for i in range(at, at + size):
-        if p[i] > 127:
-            return -1
-        h = (31 * h + p[i]) & _MASK
-    return (31 * h + 35) & _MASK
+    return ascii_hash(ascii_hash(0, p, at, at + size), _SEPARATOR, 0, 1) if is_ascii(p, at, at + size) else -1
 
 
 @cython.cfunc
@@ -237,20 +241,13 @@ def _key_hash(
     is_tags: cython.bint,
 ) -> cython.int:
     """`index_hash` of the key p[at:end]; no text is made of one that is ASCII."""
-    h: cython.uint = 0
-    i: cython.Py_ssize_t
-    is_ascii: cython.bint = prefix >= 0
-    if is_ascii:
-        h = prefix
-        if is_tags:
-            h = (31 * ((31 * h + 84) & _MASK) + 35) & _MASK
-    for i in range(at, end):
-        if p[i] > 127:
-            is_ascii = False
-        h = (31 * h + p[i]) & _MASK
-    if not is_ascii:
+    if prefix < 0 or not is_ascii(p, at, end):
         key: str = decode_text(text_bytes(p, at, end - at))
         return index_hash(decode_text(record.topic()), TAGS_PREFIX + key if is_tags else key)
+    h: cython.uint = prefix
+    if is_tags:
+        h = ascii_hash(h, _TAGS_PREFIX, 0, 2)
+    h = ascii_hash(h, p, at, end)
     if h & _SIGN:
         h = (_MASK - h + 1) & ~_SIGN  # the one number that has no opposite counts as 0
     return h

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import cython
 
-from orbitmq.common.errors import MessageIllegal
+from orbitmq.common.errors import MessageIllegal, StoreReadOnly
 from orbitmq.message import batch, layout, properties
 from orbitmq.message.flags import INNER_BATCH
 from orbitmq.message.record import RecordLimits
@@ -19,10 +19,12 @@ from orbitmq.message.record_write import encode_blank
 from orbitmq.store.types import LogOffset, QueueOffset, StoreTimeMs
 
 if cython.compiled:
-    from cython.cimports.orbitmq.message.record_write import Message, encode, record_size
+    from cython.cimports.orbitmq.common.mem import address
+    from cython.cimports.orbitmq.message.record_write import Message, RecordParts, size_with, stored_properties, take_apart, write
     from cython.cimports.orbitmq.store.queue_offsets import QueueOffsets
 else:
-    from orbitmq.message.record_write import Message, encode, record_size
+    from orbitmq.common.mem import address
+    from orbitmq.message.record_write import Message, RecordParts, size_with, stored_properties, take_apart, write
     from orbitmq.store.queue_offsets import QueueOffsets
 
 BLANK_SIZE = cython.declare(cython.Py_ssize_t, layout.BLANK_SIZE)
@@ -30,7 +32,8 @@ PROPERTIES_SIZE_MAX = cython.declare(cython.Py_ssize_t, layout.PROPERTIES_SIZE_M
 BUFFER_SIZE_MIN = cython.declare(cython.Py_ssize_t, 1 << 16)
 PREPARED = cython.declare(cython.int, 0x4)  # set in prepared and in rolled back messages: they take no place in their queue
 INNER_BATCH_BIT = cython.declare(cython.int, INNER_BATCH)
-INNER_MAX = cython.declare(cython.int, 0x7FFF)  # an entry of a queue counts them in two bytes
+INNER_COUNT_MAX = 0x7FFF  # an entry of a queue counts them in two bytes
+INNER_MAX = cython.declare(cython.int, INNER_COUNT_MAX)
 
 
 class Appended:
@@ -64,11 +67,13 @@ class LogBatch:
         "_body_size_max",
         "_file_size",
         "_limits",
+        "_message_parts",
         "_offsets",
         "_part_begin",
         "_part_offset",
         "_parts",
         "_record_size_max",
+        "_refusal",
         "_store_host",
         "_topic_size_max",
         "_with_crc",
@@ -91,6 +96,8 @@ class LogBatch:
         self._topic_size_max = min(limits.topic_size_max, limits.retry_topic_size_max)
         self._record_size_max = limits.body_size_max + limits.around_body_size_max
         self.buffer = bytearray(BUFFER_SIZE_MIN)
+        self._refusal: str | None = None
+        self._message_parts = RecordParts()
         self._parts: list[Part] = []  # those that are closed by a blank
         self.used = self.end = self.store_time_ms = self._part_begin = self._part_offset = 0
 
@@ -103,29 +110,46 @@ class LogBatch:
         if len(self.buffer) > self._batch_size_max:  # for one large message
             self.buffer = bytearray(self._batch_size_max)
 
+    def refuse(self, reason: str) -> None:
+        """Take nothing more."""
+        self._refusal = reason
+
     def parts(self) -> list[Part]:
         """What to write where, in order."""
         return [*self._parts, Part(self._part_offset, self._part_begin, self.used)] if self.used else []
 
     def append(self, message: Message, now_ms: cython.longlong) -> Appended:
-        """Take one message in; MessageIllegal when it breaks a limit. An inner batch is told the queue offset of its first message."""
+        """Take one message in; MessageIllegal when it breaks a limit, StoreReadOnly when nothing is taken any more.
+
+        An inner batch is told, in its properties, the queue offset of its first message.
+        """
+        if self._refusal is not None:
+            raise StoreReadOnly(self._refusal)
         places: cython.int = _queue_places(message)
         if message.sys_flag & INNER_BATCH_BIT:
             _set_inner_base(message, self._offsets.peek(message.topic, message.queue_id))
-        size: cython.Py_ssize_t = _checked_size(self, message)
-        _make_room(self, size, 1)
-        if now_ms > self.store_time_ms:
-            self.store_time_ms = now_ms
-        return _put(self, message, size, places)
+        properties: bytes = stored_properties(message, self._with_crc)
+        size: cython.Py_ssize_t = _checked_size(self, message, properties)
+        make_room(self, size, 1, now_ms)
+        return _put(self, size, places)
 
     def append_all(self, messages: Sequence[Message], now_ms: cython.longlong) -> list[Appended]:
         """Take messages in that stand one behind the other in one file, with one store time; all or none, and no inner batches."""
-        sizes = [_checked_size(self, message) for message in messages]
-        places = [_queue_places(message) for message in messages]
-        _make_room(self, sum(sizes), len(sizes))
-        if now_ms > self.store_time_ms:
-            self.store_time_ms = now_ms
-        return [_put(self, message, size, count) for message, size, count in zip(messages, sizes, places, strict=True)]
+        if self._refusal is not None:
+            raise StoreReadOnly(self._refusal)
+        message: Message
+        properties: bytes
+        size: cython.Py_ssize_t = 0
+        for message in messages:
+            _queue_places(message)
+            properties = stored_properties(message, self._with_crc)
+            size += _checked_size(self, message, properties)
+        make_room(self, size, len(messages), now_ms)
+        appended = []
+        for message in messages:
+            properties = stored_properties(message, self._with_crc)
+            appended.append(_put(self, _checked_size(self, message, properties), _queue_places(message)))
+        return appended
 
 
 def _inner_count(message: Message) -> int:
@@ -151,22 +175,30 @@ def _set_inner_base(message: Message, queue_offset: int) -> None:
 
 
 @cython.cfunc
-def _checked_size(log: LogBatch, message: Message) -> cython.Py_ssize_t:
-    """The size of the record, if the message breaks no limit."""
-    topic_size: cython.Py_ssize_t = len(message.topic)
-    body_size: cython.Py_ssize_t = len(message.body)
-    properties_size: cython.Py_ssize_t = len(message.properties)
-    size: cython.Py_ssize_t
-    if 0 < topic_size <= log._topic_size_max and body_size <= log._body_size_max and properties_size <= PROPERTIES_SIZE_MAX:
-        size = record_size(message, log._store_host, log._with_crc)
-        if size <= log._record_size_max:
-            return size
-    return log._limits.check(message, log._store_host, log._with_crc)
+def _checked_size(log: LogBatch, message: Message, stored: bytes) -> cython.Py_ssize_t:
+    """The size of the record, if the message breaks no limit; its parts are in `_message_parts` then."""
+    take_apart(message, stored, log._message_parts)
+    return size_within(log, log._message_parts, len(message.properties)) or log._limits.check(message, log._store_host, log._with_crc)
 
 
 @cython.cfunc
-def _make_room(log: LogBatch, size: cython.Py_ssize_t, count: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """See that `size` bytes fit into the buffer and, with a blank behind them, into the file; closes the file when they do not."""
+def size_within(log: LogBatch, parts: RecordParts, properties_size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """The size of the record of these parts, `properties_size` bytes of which are the message's own; 0 when `RecordLimits` has to judge."""
+    topic_size: cython.Py_ssize_t = len(parts.topic)
+    size: cython.Py_ssize_t
+    if 0 < topic_size <= log._topic_size_max and parts.body_size <= log._body_size_max and properties_size <= PROPERTIES_SIZE_MAX:
+        size = size_with(parts, log._store_host)
+        if size <= log._record_size_max:
+            return size
+    return 0
+
+
+@cython.cfunc
+def make_room(log: LogBatch, size: cython.Py_ssize_t, count: cython.Py_ssize_t, now_ms: cython.longlong) -> cython.Py_ssize_t:
+    """See that `size` bytes fit into the buffer and, with a blank behind them, into the file; closes the file when they do not.
+
+    What is put next was stored at `now_ms`, if that is not before what was put last.
+    """
     if size > log._record_size_max:
         raise MessageIllegal(f"{count} records of {size} bytes together: at most {log._record_size_max}; send fewer at once")
     if size + BLANK_SIZE > log._file_size:
@@ -182,19 +214,30 @@ def _make_room(log: LogBatch, size: cython.Py_ssize_t, count: cython.Py_ssize_t)
         log._part_begin = log.used
         log.end += left
         log._part_offset = log.end
+    if now_ms > log.store_time_ms:
+        log.store_time_ms = now_ms
     return left
 
 
 @cython.cfunc
-def _put(log: LogBatch, message: Message, size: cython.Py_ssize_t, places: cython.int) -> Appended:
-    """Write the record behind the others."""
+def put(log: LogBatch, parts: RecordParts, size: cython.Py_ssize_t, places: cython.int) -> cython.longlong:
+    """Write the record of these parts behind the others, where `make_room` made room for it; its queue offset."""
+    queue_offset: cython.longlong = log._offsets.take(parts.topic, parts.queue_id, places) if places else 0
+    write(
+        parts, address(log.buffer), log.used, size, queue_offset, log.end, log.store_time_ms, log._store_host, log._with_crc
+    )  # fmt: skip
+    log.used += size
+    log.end += size
+    return queue_offset
+
+
+@cython.cfunc
+def _put(log: LogBatch, size: cython.Py_ssize_t, places: cython.int) -> Appended:
+    """Write the record of `_message_parts` behind the others."""
     appended: Appended = Appended.__new__(Appended)  # a tuple of a type of its own would cost more than the place in the queue
     appended.offset = log.end  # type: ignore[assignment]  # to call a NewType costs, here and below
     appended.size = size
     appended.store_time_ms = log.store_time_ms  # type: ignore[assignment]
-    appended.queue_offset = log._offsets.take(message.topic, message.queue_id, places) if places else 0  # type: ignore[assignment]
-    encode(message, log.buffer, log.used, appended.queue_offset, log.end, log.store_time_ms, log._store_host, log._with_crc)
-    log.used += size
-    log.end += size
+    appended.queue_offset = put(log, log._message_parts, size, places)
     appended.end = log.end  # type: ignore[assignment]
     return appended

@@ -68,6 +68,10 @@ class MappedFile:
             self._view = memoryview(self._layer.map(self._open(), self.size))
         return self._view
 
+    def next_data(self, position: int) -> int:
+        """The first position from there on that may hold anything but zeros; the size when there is none."""
+        return self._layer.next_data(self._open(), position, self.size)
+
     def sync(self) -> None:
         """Make everything written so far durable; blocks."""
         self._layer.fdatasync(self._open())

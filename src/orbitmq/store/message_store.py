@@ -1,71 +1,62 @@
-"""The message store: builds log, queues, index and checkpoint, opens and closes them in order, and answers what brokers ask.
+"""The message store: builds log, queues, index and all that keeps them, opens and closes them in order. What it is asked, its parts answer.
 
-Thread rule: one thread. Crash rule: `abort` is there while the store is open; a store that was not closed is recovered by the next `open`.
+Messages go in by `append` and `commit`, or by `put`, which is both; `reads` gives them back; `tick` does what time asks for. With
+SYNC_FLUSH a message comes into its queue when the disk has it, so nobody reads what a power cut could take back; with ASYNC_FLUSH at once.
+
+Thread rule: one thread, but for the flushers and the files worker inside. Crash rule: `abort` is there while the store is open, and stays
+when it could not be closed with everything on disk; a store that was not closed is recovered by the next `open`.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Sequence
-from enum import Enum
-from typing import NamedTuple
 
 from orbitmq.common.clock import Clock
-from orbitmq.common.mem import signed32, signed64
-from orbitmq.message.properties import KEYS, UNIQUE_KEY
-from orbitmq.message.record_read import RecordCursor
+from orbitmq.common.errors import StoreError, StoreFull, StoreReadOnly, WriteFailed
 from orbitmq.message.record_write import Message
-from orbitmq.message.stored_message import StoredMessage
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.commit_log import CommitLog
-from orbitmq.store.config import StoreConfig
-from orbitmq.store.consume_queue import ENTRY_SIZE, Boundary
+from orbitmq.store.config import FlushMode, StoreConfig
 from orbitmq.store.dispatch import Dispatcher, Listener
 from orbitmq.store.file_layer import FileLayer
+from orbitmq.store.flushing import Flushing, Waiter
 from orbitmq.store.index import Index
 from orbitmq.store.log_batch import Appended
+from orbitmq.store.quarantine import Quarantine
 from orbitmq.store.queue_offsets import QueueOffsets
 from orbitmq.store.queues import Queues
-from orbitmq.store.recovery import Progress, Recovered, Recovery
+from orbitmq.store.reads import Reads
+from orbitmq.store.recovery import ProgressListener, ProgressLog, Recovered, Recovery
+from orbitmq.store.retention import Retention
 from orbitmq.store.store_lock import AbortMark, StoreLock
-from orbitmq.store.types import LogOffset, QueueKey, QueueOffset, StoreTimeMs
+from orbitmq.store.types import LogOffset, StoreTimeMs
 
-TagsFilter = Callable[[int], bool]
-
-
-class GetStatus(Enum):
-    """What came of asking for messages of a queue."""
-
-    FOUND = "found"
-    NO_MATCHED_MESSAGE = "no message passed the filter"
-    NO_MESSAGE_IN_QUEUE = "the queue is empty"
-    NO_MATCHED_LOGIC_QUEUE = "there is no such queue"
-    MESSAGE_WAS_REMOVING = "the messages were deleted"
-    OFFSET_TOO_SMALL = "the offset is before the first message"
-    OFFSET_OVERFLOW_ONE = "the offset is that of the next message"
-    OFFSET_OVERFLOW_BADLY = "the offset is behind that of the next message"
-
-
-class GetResult(NamedTuple):
-    """Messages of a queue, as their records one after the other; where to go on, and what the queue holds."""
-
-    status: GetStatus
-    next_offset: QueueOffset
-    min_offset: QueueOffset
-    max_offset: QueueOffset
-    records: bytes = b""
-    record_count: int = 0
+log = logging.getLogger(__name__)
 
 
 class MessageStore:
-    """One store folder."""
+    """One store folder. `notify` is called, on another thread, when `tick` should be called soon."""
 
-    def __init__(self, layer: FileLayer, clock: Clock, config: StoreConfig, store_host: bytes, listeners: Sequence[Listener] = ()) -> None:
+    def __init__(
+        self,
+        layer: FileLayer,
+        clock: Clock,
+        config: StoreConfig,
+        store_host: bytes,
+        listeners: Sequence[Listener] = (),
+        notify: Callable[[], object] | None = None,
+    ) -> None:
         self.config = config
         self._clock = clock
+        self._is_sync = config.flush_mode is FlushMode.SYNC
         self._lock = StoreLock(layer, config.root)
         self._abort = AbortMark(layer, config.root)
+        self._dispatch_failure: str | None = None
         self.checkpoint = Checkpoint(layer, config.root / "checkpoint")
-        self.log = CommitLog(layer, config, store_host, QueueOffsets())
+        self.quarantine = Quarantine()
+        self.log = CommitLog(layer, config, store_host, QueueOffsets(self._next_offset))
         self.queues = Queues(
             layer,
             config.root,
@@ -74,129 +65,191 @@ class MessageStore:
             batch_file_size=config.batch_queue_file_size,
         )
         self.index = Index(layer, config.root / "index", clock, config.index_shape) if config.index_enabled else None
-        self.dispatcher = Dispatcher(self.log, self.queues, self.index, delay_levels_ms=config.delay_levels_ms, listeners=listeners)
+        self.dispatcher = Dispatcher(
+            self.log, self.queues, self.index, self.quarantine, delay_levels_ms=config.delay_levels_ms, listeners=listeners
+        )
+        self.reads = Reads(self.log, self.queues, self.index, config, self.quarantine, memory_size=_memory_size())
+        self.flushing = Flushing(
+            layer,
+            config,
+            self.log,
+            self.queues,
+            self.index,
+            self.checkpoint,
+            lambda: (self.dispatcher.offset, self.dispatcher.store_time_ms),
+            clock.monotonic_ms,
+            notify,
+            flushed=self._dispatch,
+        )
+        self.retention = Retention(
+            layer,
+            config,
+            self.log,
+            self.queues,
+            self.index,
+            self.quarantine,
+            worker=self.flushing.run_in_worker,
+            needed_from=lambda: self.dispatcher.offset,
+        )
 
     # -- life
 
-    def open(self, progress: Progress | None = None) -> Recovered:
-        """Lock the folder, load and recover; nothing is left locked when that fails."""
-        self._lock.acquire()
+    def open(self, progress: ProgressListener | None = None) -> Recovered:
+        """Lock the folder, load and recover; StoreError when that fails, and nothing is left locked or open.
+
+        `progress` hears how far a long recovery is; without it the log does.
+        """
         try:
-            clean = not self._abort.is_set()
-            self.log.load()
-            self.queues.load()
-            self.checkpoint.load()
-            if self.index is not None:
-                self.index.load(None if clean else StoreTimeMs(self.checkpoint.index_time_ms))
-            recovery = Recovery(
-                self.log, self.queues, self.index, self.checkpoint, self.dispatcher, truncate_damage=self.config.truncate_damage
-            )
-            recovered = recovery.run(clean=clean, progress=progress)
+            self._lock.acquire()
+            recovered = self._recover(progress)
             self._abort.set()
+            self.flushing.start()
+        except OSError as error:
+            self._let_go()
+            raise StoreError(f"the store {self.config.root} could not be opened: {error}; look after the disk, then start again") from error
         except BaseException:
-            self._lock.release()
+            self._let_go()
             raise
         return recovered
 
     def close(self) -> None:
-        """Bring everything to disk, say that it is there, and give the folder free."""
+        """Bring everything to disk, say that it is there, and give the folder free; what the disk does not take is said in the log."""
         self.log.discard()
-        self.dispatcher.advance()
-        self.log.flush()
-        self.queues.files.flush()
+        try:
+            if self._is_sync:
+                self.flushing.flush_log()
+            self._dispatch()
+            self.flushing.stop()
+            reason = self.log.read_only_reason or self.flushing.derived_unsafe_reason or self._dispatch_failure
+            if reason is None:
+                self._abort.clear()
+            else:
+                log.error("stopped_unclean reason=%s", reason)
+        except (OSError, StoreError) as error:
+            log.error("stopped_unclean reason=%s", error)
+        finally:
+            self._let_go()
+
+    def _recover(self, progress: ProgressListener | None) -> Recovered:
+        clean = not self._abort.is_set()
+        self.log.load()
+        self.queues.load()
+        self.checkpoint.load()
         if self.index is not None:
-            self.index.stop()
-        checkpoint = self.checkpoint
-        checkpoint.log_time_ms = checkpoint.queues_time_ms = self.log.last_store_time_ms
-        checkpoint.index_time_ms = max(checkpoint.index_time_ms, self.log.last_store_time_ms)
-        checkpoint.queues_offset = checkpoint.confirmed_offset = self.log.end_offset
-        checkpoint.flush()
-        checkpoint.close()
-        self.queues.close()
-        self.log.close()
-        self._abort.clear()
-        self._lock.release()
+            self.index.load(None if clean else StoreTimeMs(self.checkpoint.index_time_ms))
+        recovery = Recovery(
+            self.log,
+            self.queues,
+            self.index,
+            self.checkpoint,
+            self.dispatcher,
+            self.quarantine,
+            self._clock,
+            truncate_damage=self.config.truncate_damage,
+            listener=progress or ProgressLog(self._clock.monotonic_ms),
+        )
+        return recovery.run(clean=clean)
+
+    def _let_go(self) -> None:
+        """Close the files as they are, and unlock the folder."""
+        parts: list[Callable[[], None]] = [self.queues.close, self.checkpoint.close, self.log.close, self._lock.release]
+        for close in parts if self.index is None else [self.index.close, *parts]:
+            try:
+                close()
+            except OSError as error:
+                log.error("not_closed part=%s error=%s", close, error)
 
     # -- messages in
 
+    @property
+    def refusal(self) -> str | None:
+        """Why no message is taken now, and what to do about it."""
+        return self.log.read_only_reason or self.retention.write_refusal or self._dispatch_failure
+
+    def append(self, message: Message) -> Appended:
+        """Give a message its place in the batch that the next `commit` writes; MessageIllegal, StoreReadOnly or StoreFull when not."""
+        self._check()
+        try:
+            return self.log.append(message, self._clock.now_ms())
+        except OSError as error:
+            raise _queue_unreadable(error) from error
+
+    def append_batch(self, messages: Sequence[Message]) -> list[Appended]:
+        """The same for messages that must stand one behind the other; all or none."""
+        self._check()
+        try:
+            return self.log.append_batch(messages, self._clock.now_ms())
+        except OSError as error:
+            raise _queue_unreadable(error) from error
+
+    def commit(self) -> None:
+        """Write what was appended; WriteFailed when the disk does not take it, and nothing of it is kept."""
+        self.log.commit()
+        self.flushing.written()
+        if not self._is_sync:
+            self._dispatch()
+
     def put(self, message: Message) -> Appended:
-        """Store one message: it can be read when this returns, and is as safe as the next flush."""
-        appended = self.log.append(message, self._clock.now_ms())
+        """Store one message: as safe as the next flush, which `when_safe` tells."""
+        appended = self.append(message)
         self.commit()
         return appended
 
-    def commit(self) -> None:
-        """Write what was appended to the log, then to queues and index."""
-        self.log.commit()
-        self.dispatcher.advance()
+    def when_safe(self, end: LogOffset, waiter: Waiter) -> None:
+        """Have `waiter` told when the log is on disk up to `end`, or why not."""
+        self.flushing.when_safe(end, waiter)
 
-    # -- messages out
+    # -- time
 
-    def get(
-        self, queue: QueueKey, offset: QueueOffset, *, count_max: int, bytes_max: int = 262_144, matches: TagsFilter | None = None
-    ) -> GetResult:
-        """Messages from `offset` on: at least one if there is any, then as long as there is room."""
-        found = self.queues.plain.find(*queue)
-        if found is None:
-            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, QueueOffset(0), QueueOffset(0), QueueOffset(0))
-        low, high = found.min_offset, found.max_offset
-        if high == 0:
-            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, QueueOffset(0), low, high)
-        if offset < low:
-            return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
-        if offset >= high:
-            status = GetStatus.OFFSET_OVERFLOW_ONE if offset == high else GetStatus.OFFSET_OVERFLOW_BADLY
-            return GetResult(status, offset if offset == high else high, low, high)
-        entries = found.entries(offset, max(self.config.filter_entries_max, count_max))
-        records: list[memoryview] = []
-        size, next_offset, removed = 0, offset, False
-        for at in range(0, len(entries), ENTRY_SIZE):
-            length = signed32(entries, at + 8)
-            if records and (len(records) >= count_max or size + length > bytes_max):
-                break
-            next_offset = QueueOffset(offset + at // ENTRY_SIZE + 1)
-            if matches is not None and not matches(signed64(entries, at + 12)):
-                continue
-            record = self.log.read(LogOffset(signed64(entries, at)), length)
-            if record is None:
-                removed = True
-                continue
-            records.append(record)
-            size += length
-        if records:
-            return GetResult(GetStatus.FOUND, next_offset, low, high, b"".join(records), len(records))
-        return GetResult(GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE, next_offset, low, high)
+    @property
+    def next_tick_ms(self) -> int:
+        """When to call `tick` at the latest, by the monotonic clock."""
+        return min(self.flushing.next_ms, self.retention.next_ms)
 
-    def message_at(self, offset: LogOffset) -> StoredMessage | None:
-        """The message whose record begins at a log offset; None when none does, or it is damaged."""
-        head = self.log.read(offset, 4)
-        size = signed32(head, 0) if head is not None else 0
-        content = self.log.read(offset, size) if size > 0 else None
-        cursor = RecordCursor()
-        if content is None or cursor.read(content, 0, size) != size or cursor.log_offset != offset:
-            return None
-        return cursor.message()
+    def tick(self) -> None:
+        """Flush what is due, tell those who wait, delete what is expired, try again what failed."""
+        self.flushing.tick()
+        if self._dispatch_failure is not None:
+            self._dispatch()
+        self.retention.tick(self._clock.now_ms(), self._clock.monotonic_ms())
 
-    def query(self, topic: str, key: str, *, count_max: int = 64, begin_ms: int = 0, end_ms: int = (1 << 63) - 1) -> list[StoredMessage]:
-        """The messages of a topic that have a key, or the unique key, the oldest first."""
-        if self.index is None:
-            return []
-        hits = self.index.query(topic, key, count_max, begin_ms, end_ms)
-        found = [self.message_at(offset) for offset in sorted(hits.offsets)]
-        return [message for message in found if message is not None and message.topic == topic and _has_key(message, key)]
+    def flush(self) -> None:
+        """Bring everything to disk, here and now; StoreError when the disk does not take it."""
+        self.flushing.flush_log()
+        self._dispatch()
+        self.flushing.flush()
 
-    def offset_by_time(self, queue: QueueKey, time_ms: StoreTimeMs, boundary: Boundary = Boundary.LOWER) -> QueueOffset:
-        """The queue offset at a store time, 0 for a queue that is not there."""
-        found = self.queues.plain.find(*queue)
-        return QueueOffset(0) if found is None else found.offset_by_time(time_ms, boundary, self._store_time, self.log.min_offset)
+    # -- inside
 
-    def _store_time(self, offset: LogOffset, size: int) -> int:
-        content = self.log.read(offset, size)
-        cursor = RecordCursor()
-        return cursor.store_time_ms if content is not None and cursor.read(content, 0, size, False) == size else -1
+    def delete_topic(self, topic: str) -> None:
+        """Remove the queues of a topic; one that is created again begins at 0."""
+        self.queues.delete_topic(topic)
+        self.log.offsets.forget(topic)
+
+    def _check(self) -> None:
+        if self.refusal is not None:
+            raise StoreReadOnly(self.refusal) if self.log.read_only_reason is not None else StoreFull(self.refusal)
+
+    def _dispatch(self) -> None:
+        """Let queues and index follow the log, as far as readers may see it; a disk that does not take them stops new messages."""
+        try:
+            self.dispatcher.advance(self.log.flushed_offset if self._is_sync else self.log.end_offset)
+        except (WriteFailed, OSError) as error:
+            if self._dispatch_failure is None:
+                log.error("dispatch_failed error=%s", error)
+            self._dispatch_failure = f"{error}. Messages that were taken are in the commit log; no more are taken until this succeeds"
+        else:
+            self._dispatch_failure = None
+
+    def _next_offset(self, topic: bytes, queue_id: int) -> int:
+        return self.queues.max_offset(topic.decode(), queue_id)
 
 
-def _has_key(message: StoredMessage, key: str) -> bool:
-    """Whether a message that the index found by a hash really has the key."""
-    properties = message.properties()
-    return key == properties.get(UNIQUE_KEY) or key in (properties.get(KEYS) or "").split(" ")
+def _queue_unreadable(error: OSError) -> StoreError:
+    """What to say when nobody can tell which offset comes next in a queue."""
+    return StoreError(f"the message was not stored, for the end of its queue could not be read: {error}; try again later")
+
+
+def _memory_size() -> int:
+    """How many bytes of memory the machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

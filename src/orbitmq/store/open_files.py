@@ -75,8 +75,12 @@ class OpenFiles:
         self.layer.pwrite(descriptor, data, at)
 
     def clear(self, file: HandledFile, at: int, length: int) -> None:
-        """Make those bytes of the file zeros; who does so at every start need not have it synced."""
+        """Make those bytes of the file zeros."""
         self.layer.clear(self._descriptor(file), at, length)
+
+    def sync(self, file: HandledFile) -> None:
+        """Make what was written to the file, and cleared in it, durable; blocks."""
+        self.layer.fdatasync(self._descriptor(file))
 
     def delete(self, file: HandledFile) -> None:
         """Remove the file; nobody needs to sync it any more."""

@@ -47,12 +47,12 @@ class QueueFiles:
             if size != self.file_size:
                 raise StoreError(
                     f"{path} has {size} bytes where {self.file_size} are configured: set the size that the store was made with, "
-                    "or move the queue's folder away to have it built again from the commit log"
+                    "or have the queue built again from the commit log: orbitmq store repair"
                 )
             if start != starts[0] + number * self.file_size or start % self.file_size:
                 raise StoreError(
-                    f"{path} does not follow the file before it: one is missing. Restore it, or move the queue's folder away "
-                    "to have it built again from the commit log"
+                    f"{path} does not follow the file before it: one is missing. Restore it, or have the queue built "
+                    "again from the commit log: orbitmq store repair"
                 )
         self.first = starts[0] if starts else 0
         self.end = starts[-1] + self.file_size if starts else 0
@@ -82,6 +82,11 @@ class QueueFiles:
 
         After OSError nothing is changed, and the same call may be made again.
         """
+        last, size = self._last, len(data)
+        if last is not None and position == self.end and last.start < position and position + size <= last.start + self.file_size:
+            self._files.write(last, data, position - last.start)
+            self.end = position + size
+            return
         first = self.first if self.end else position
         assert position in (first, self.end), "bytes follow each other"
         assert first % self.file_size == 0, "a file begins at a multiple of its size"
@@ -110,15 +115,29 @@ class QueueFiles:
             if start < end or start == self.first > 0:
                 break
             self._delete(start)
+            self._files.layer.sync_dir(Path(self.folder))  # or a crash could bring the last back without those before it
         self.end = max(end, self.first)
         at = self.end % self.file_size
         if at or self.first == self.end > 0:
             self._files.clear(self._file(self.end - at), at, self.file_size - at)
 
+    def renew(self, begin: int) -> None:
+        """Write everything from `begin` on over itself, to be synced with the next flush, and let what is behind the end be durably clear.
+
+        After a crash: a sync that failed before it may have left pages that only look synced, and what was cut must not come back.
+        """
+        for start in self.starts:
+            if start + self.file_size > begin:
+                at, stop = max(begin, start), min(start + self.file_size, self.end)
+                self._files.write(self._file(start), self.read(at, stop - at), at - start)
+        if self.end > self.first:
+            self._files.sync(self._file((self.end - 1) // self.file_size * self.file_size))
+
     def drop_first(self) -> None:
         """Remove the first file; it is not the last one."""
         assert self.end - self.first > self.file_size, "the last file stays"
         self._delete(self.first)
+        self._files.layer.sync_dir(Path(self.folder))  # or a crash could bring it back without the next one
         self.first += self.file_size
 
     def destroy(self) -> None:
@@ -126,6 +145,7 @@ class QueueFiles:
         for start in reversed(self.starts or (self.first,)):
             if self._exists(start):
                 self._delete(start)
+                self._files.layer.sync_dir(Path(self.folder))
         self.first = self.end = 0
         with suppress(OSError):  # never made, or something else lies in it
             self._files.layer.remove_folder(Path(self.folder))

@@ -5,5 +5,6 @@ cdef class _Queue:
 cdef class QueueOffsets:
     cdef dict _queues
     cdef list _changed
+    cdef object _find
 
     cpdef long long take(self, bytes topic, int queue_id, long long count=*) except -1

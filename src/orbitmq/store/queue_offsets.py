@@ -1,14 +1,17 @@
 """Kernel: which offset the next message of each queue gets, with a way back for a batch that the disk did not take.
 
-Knows no files: recovery fills the table from the consume queues. Topics are bytes, as messages carry them.
+Knows no files: whoever makes the table says how to find the next offset of a queue that was not written to yet. Topics are bytes, as
+messages carry them.
 Invariant: offsets are given without a gap; those given since the last `keep` can be taken back, all of them or none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import cython
 
 from orbitmq.store.types import QueueKey, QueueOffset
+
+NextOffset = Callable[[bytes, int], int]
 
 
 class _Queue:
@@ -21,11 +24,12 @@ class _Queue:
 
 
 class QueueOffsets:
-    """The next offset of every queue; a queue that nobody wrote to is at 0."""
+    """The next offset of every queue; without anybody to ask, a queue that nobody wrote to is at 0."""
 
-    __slots__ = ("_changed", "_queues")
+    __slots__ = ("_changed", "_find", "_queues")
 
-    def __init__(self) -> None:
+    def __init__(self, find: NextOffset | None = None) -> None:
+        self._find = find
         self._queues: dict[tuple[bytes, int], _Queue] = {}
         self._changed: list[_Queue] = []  # by the batch that is open
 
@@ -40,7 +44,7 @@ class QueueOffsets:
         key: tuple[bytes, int] = (topic, queue_id)
         queue: _Queue | None = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = _Queue(0)
+            queue = self._queues[key] = _Queue(0 if self._find is None else self._find(topic, queue_id))
         offset: cython.longlong = queue.next_offset
         if offset == queue.kept_offset:
             self._changed.append(queue)
@@ -50,7 +54,9 @@ class QueueOffsets:
     def peek(self, topic: bytes, queue_id: cython.int) -> QueueOffset:
         """The next offset of the queue, which stays the next."""
         queue: _Queue | None = self._queues.get((topic, queue_id))
-        return QueueOffset(0 if queue is None else queue.next_offset)
+        if queue is None:
+            return QueueOffset(0 if self._find is None else self._find(topic, queue_id))
+        return QueueOffset(queue.next_offset)
 
     def keep(self) -> None:
         """The batch is written: its offsets are given for good."""

@@ -5,7 +5,8 @@ A queue that is used keeps its few numbers from then on; descriptors are shared 
 
 What recovery found of the log is told once, by `bound`: queues that are open are cut to it then, all others when they are opened. That
 may be long after: it is right all the same, for a queue that was not opened was not written either. A log that lost its end and grew again
-before a queue was opened is what `confirms` is for: entries that the log does not confirm are taken off.
+before a queue was opened is what `confirms` is for: entries that the log does not confirm are taken off. A queue that proves to be damaged
+when it is opened is given to `refill`, which has the log.
 
 Layout: `consumequeue/<topic>/<queue id>/…`, beside it `consumequeue_ext/…` when ext files are on, and `batchconsumequeue/…`.
 """
@@ -18,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from orbitmq.common.errors import StoreError
+from orbitmq.common.errors import CorruptRecord
 from orbitmq.store import batch_consume_queue, consume_queue
 from orbitmq.store.batch_consume_queue import BatchConsumeQueue
 from orbitmq.store.consume_queue import ConsumeQueue
@@ -30,6 +31,7 @@ from orbitmq.store.queue_files import QueueFiles
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset
 
 Confirms = Callable[[QueueKey, LogOffset, int, QueueOffset], bool]  # whether the log has that record, of that size, for that place
+Refill = Callable[[QueueKey, EntryQueue], None]  # put the entries again that a queue lost
 Q = TypeVar("Q", bound=EntryQueue)
 
 QUEUE_FILE_SIZE = 300_000 * consume_queue.ENTRY_SIZE
@@ -50,6 +52,8 @@ class QueueFolder(Generic[Q]):
         self._log_min = LogOffset(0)
         self._log_end = LogOffset(_LOG_END_UNKNOWN)
         self._confirms: Confirms | None = None
+        self._refill: Refill | None = None
+        self._safe_offset: LogOffset | None = None
 
     def load(self) -> None:
         """Find which queues there are."""
@@ -59,9 +63,19 @@ class QueueFolder(Generic[Q]):
                 if ids:
                     self._queues[topic] = dict.fromkeys(ids)
 
-    def bound(self, log_min: LogOffset, log_end: LogOffset, confirms: Confirms | None = None) -> None:
-        """Tell where the log begins and ends, before anything is put: entries of records outside are not in the queues any more."""
-        self._log_min, self._log_end, self._confirms = log_min, log_end, confirms
+    def bound(
+        self,
+        log_min: LogOffset,
+        log_end: LogOffset,
+        confirms: Confirms | None = None,
+        refill: Refill | None = None,
+        safe_offset: LogOffset | None = None,
+    ) -> None:
+        """Tell where the log begins and ends, before anything is put: entries of records outside are not in the queues any more.
+
+        Those from `safe_offset` on will be put again.
+        """
+        self._log_min, self._log_end, self._confirms, self._refill, self._safe_offset = log_min, log_end, confirms, refill, safe_offset
         for queue in self.opened():
             queue.truncate_physical(log_end)
             queue.correct_min(log_min)
@@ -83,8 +97,8 @@ class QueueFolder(Generic[Q]):
         """The queue, an empty one when there is none; it gets its files with its first entry."""
         queue = self.find(topic, queue_id)
         if queue is None:
-            if not topic or "/" in topic or "\0" in topic or topic in (".", "..") or len(topic.encode()) > _NAME_SIZE_MAX:
-                raise StoreError(f"no queue can be made for topic {topic!r}: its name cannot be that of a folder")
+            if not topic or "/" in topic or "\0" in topic or topic in (".", "..") or len(topic.encode()) > _NAME_SIZE_MAX or queue_id < 0:
+                raise CorruptRecord(f"no queue {queue_id} can be made for topic {topic!r}: its folder cannot have that name")
             self._queues.setdefault(topic, {})[queue_id] = queue = self._make(f"{topic}/{queue_id}")
         return queue
 
@@ -129,9 +143,11 @@ class QueueFolder(Generic[Q]):
     def _open(self, topic: str, queue_id: int) -> Q:
         queue = self._make(f"{topic}/{queue_id}")
         confirms = None if self._confirms is None else partial(self._confirms, QueueKey(topic, queue_id))
-        queue.recover(self._log_end, confirms)
+        queue.recover(self._log_end, confirms, self._safe_offset)
         queue.correct_min(self._log_min)
         self._queues[topic][queue_id] = queue
+        if queue.damaged and self._refill is not None:
+            self._refill(QueueKey(topic, queue_id), queue)
         return queue
 
 
@@ -162,10 +178,22 @@ class Queues:
         self.plain.load()
         self.batch.load()
 
-    def bound(self, log_min: LogOffset, log_end: LogOffset, confirms: Confirms | None = None) -> None:
-        """Tell where the log begins and ends, before anything is put."""
-        self.plain.bound(log_min, log_end, confirms)
-        self.batch.bound(log_min, log_end, confirms)
+    def bound(
+        self,
+        log_min: LogOffset,
+        log_end: LogOffset,
+        confirms: Confirms | None = None,
+        refill: Refill | None = None,
+        safe_offset: LogOffset | None = None,
+    ) -> None:
+        """Tell where the log begins and ends, before anything is put; what is from `safe_offset` on will be put again."""
+        self.plain.bound(log_min, log_end, confirms, refill, safe_offset)
+        self.batch.bound(log_min, log_end, confirms, refill, safe_offset)
+
+    def max_offset(self, topic: str, queue_id: int) -> QueueOffset:
+        """The offset behind the last message of a queue, of either kind; 0 when there is no such queue."""
+        found = [queue for queue in (self.plain.find(topic, queue_id), self.batch.find(topic, queue_id)) if queue is not None]
+        return max((queue.max_offset for queue in found), default=QueueOffset(0))
 
     def correct_min(self, log_min: LogOffset) -> None:
         """Tell where the log begins now."""

@@ -39,7 +39,11 @@ class StoreLock:
         except OSError as error:
             self._layer.close(descriptor)
             raise StoreError(f"another process has the store {self._root} open (lock on {path}): stop it, or use another folder") from error
-        self._layer.pwrite(descriptor, _LOCK_TEXT, 0)
+        try:
+            self._layer.pwrite(descriptor, _LOCK_TEXT, 0)
+        except OSError as error:
+            self._layer.close(descriptor)
+            raise StoreError(f"the store {self._root} cannot be locked: {path} was not written: {error}; look after the disk") from error
         self._descriptor = descriptor
         _held.add(self._root)
 

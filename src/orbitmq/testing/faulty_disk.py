@@ -170,6 +170,10 @@ class FaultyDisk:
             self._layer.clear(descriptor, offset, length)
             self._descriptors[descriptor].pending.append(_Write(offset, bytes(length)))
 
+    def next_data(self, descriptor: int, offset: int, end: int) -> int:
+        self._call("next_data")
+        return self._layer.next_data(descriptor, offset, end)
+
     def fdatasync(self, descriptor: int) -> None:
         with self._lock:
             file = self._descriptors[descriptor]

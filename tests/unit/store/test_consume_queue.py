@@ -13,6 +13,7 @@ from orbitmq.common.errors import StoreError, WriteFailed
 from orbitmq.store.consume_queue import ENTRY, ENTRY_SIZE, Boundary, ConsumeQueue, Entry
 from orbitmq.store.consume_queue_ext import ConsumeQueueExt, ExtUnit
 from orbitmq.store.entry_queue import whole_entries
+from orbitmq.store.entry_scan import FILLER_SIZE
 from orbitmq.store.file_layer import FileLayer, OsFileLayer
 from orbitmq.store.open_files import OpenFiles
 from orbitmq.store.queue_files import QueueFiles
@@ -144,11 +145,13 @@ def test_a_gap_is_filled_so_that_later_entries_keep_their_place(tmp_path: Path) 
     assert (queue.max_offset, queue.max_physical_offset) == (5, 3 * SIZE)
 
 
-def test_a_gap_of_more_than_a_file_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+def test_a_gap_of_more_than_a_file_is_filled_too(tmp_path: Path) -> None:
     queue = filled(tmp_path, 3)
-    with pytest.raises(StoreError, match=r"ends at 3 and is to go on at 9: .* built again"):
-        put(queue, range(9, 10))
-    assert offsets(queue) == [0, 1, 2]
+    put(queue, range(19, 20))
+    queue.commit()
+    assert (queue.max_offset, queue.damaged) == (20, True)
+    assert [queue.get(QueueOffset(offset)) for offset in (3, 18)] == [Entry(LogOffset(3 * SIZE), FILLER_SIZE, 0)] * 2
+    assert queue.get(QueueOffset(19)) == Entry(LogOffset(19 * SIZE), SIZE, 1019)
 
 
 @pytest.mark.parametrize("after", range(5))

@@ -139,6 +139,29 @@ def test_a_record_that_was_indexed_before_is_passed_over(tmp_path: Path) -> None
     assert index.end_offset == 2400
 
 
+@pytest.mark.parametrize("count", [18, 19, 20])
+def test_the_last_record_that_is_put_again_after_a_stop_gets_the_entries_that_it_lacks(tmp_path: Path, count: int) -> None:
+    """Its keys fill the first file, one is missing there, or two are."""
+    split = Keyed(5000, unique_key="u", keys="a b")
+    index = make_index(tmp_path / "whole")
+    put_all(index, [*one_key(count - 1), split])
+    index.stop()
+    whole = contents(tmp_path / "whole")
+    again = loaded(tmp_path / "whole")
+    put_all(again, [split])
+    again.stop()
+    assert contents(tmp_path / "whole") == whole
+    part = make_index(tmp_path / "part")
+    put_all(part, [*one_key(count - 1), split])
+    part.stop()
+    for path in sorted((tmp_path / "part").iterdir())[1:]:
+        path.unlink()  # as if the second file could not be made
+    rest = loaded(tmp_path / "part")
+    put_all(rest, [split])
+    rest.stop()
+    assert contents(tmp_path / "part") == whole
+
+
 def test_a_query_takes_the_newest_first_and_stops_at_its_limit(tmp_path: Path) -> None:
     index = make_index(tmp_path)
     put_all(index, [Keyed(100 * n, TIME_MS + n, keys="same") for n in range(45)])

@@ -68,7 +68,7 @@ def test_queues_that_are_not_there_are_not_found_and_made_when_wanted(tmp_path: 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "../../etc", "nul\0", "x" * 256])
 def test_a_topic_that_is_no_folder_name_gets_no_queue(tmp_path: Path, topic: str) -> None:
-    with pytest.raises(StoreError, match="cannot be that of a folder"):
+    with pytest.raises(StoreError, match="its folder cannot have that name"):
         make_queues(tmp_path).plain.obtain(topic, 0)
 
 

@@ -1,0 +1,16 @@
+# PullGather as a C structure, for those who read what it gathered.
+from orbitmq.message.record_read cimport RecordCursor
+
+cdef class PullGather:
+    cdef readonly bytearray records
+    cdef readonly list bad
+    cdef readonly int record_count, message_count
+    cdef readonly bint is_gone
+    cdef readonly long long next_offset, last_log_offset
+    cdef object _find, _wanted, _unit_of
+    cdef bytearray _codes
+    cdef RecordCursor _cursor
+    cdef int _code_count, _count_max, _hot_count_max, _cold_count_max
+    cdef bint _check_body, _check_record
+    cdef Py_ssize_t _entry_size, _used, _bytes_max, _hot_bytes_max, _cold_bytes_max
+    cdef long long _file_size, _hot_distance, _asked, _scan_size_max, _log_end, _skip_below
