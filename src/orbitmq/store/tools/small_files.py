@@ -1,0 +1,210 @@
+"""Checks the small files of a store: checkpoint, configuration, names and lengths of all others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orbitmq.common import atomic_file
+from orbitmq.protocol import fastjson
+from orbitmq.store.batch_consume_queue import ENTRY_SIZE as BATCH_ENTRY_SIZE
+from orbitmq.store.consume_queue import ENTRY_SIZE
+from orbitmq.store.tools.directory import CHECKPOINT_SIZE, Folder, StoreDirectory
+from orbitmq.store.tools.findings import Action, Finding, Findings, Mend, Severity
+from orbitmq.store.types import QueueKey
+
+_NUMBERS_SIZE = 48
+_JSON_WITHOUT_SUFFIX = ("transactionMetrics", "timermetrics")
+REBUILD = "orbitmq store repair builds the queue again from the log"
+
+
+def check_names(directory: StoreDirectory, findings: Findings) -> None:
+    """Files that are missing between others, have another length, or do not belong where they are."""
+    _check_log(directory, findings)
+    queues: list[tuple[dict[QueueKey, Folder], int, int, str]] = [
+        (directory.plain, directory.queue_file_size, ENTRY_SIZE, "mappedFileSizeConsumeQueue"),
+        (directory.batch, directory.batch_file_size, BATCH_ENTRY_SIZE, "mapperFileSizeBatchConsumeQueue"),
+        (directory.ext, directory.ext_file_size, 1, "mappedFileSizeConsumeQueueExt"),
+    ]
+    for folders, size, entry_size, setting in queues:
+        for key, folder in folders.items():
+            _check_queue(directory, findings, key, folder, size, entry_size, setting)
+    for path in [*directory.other_files(), *directory.index_foreign, *(path for f in directory.log_folders for path in f.foreign)]:
+        findings.add(
+            Finding(
+                Severity.NOTE, "foreign", directory.relative(path), None, "it is no file of a store", "move it elsewhere; it is ignored"
+            )
+        )
+    for key, folder in [*directory.plain.items(), *directory.batch.items()]:
+        for path in folder.foreign:
+            what = f"it is no file of queue {key.topic}/{key.queue_id}"
+            findings.add(Finding(Severity.NOTE, "foreign", directory.relative(path), None, what, "move it elsewhere; it is ignored"))
+
+
+def _check_log(directory: StoreDirectory, findings: Findings) -> None:
+    size, end = directory.log_file_size, None
+    for extent in directory.log_files:
+        name, is_last = directory.relative(extent.path), extent == directory.log_files[-1]
+        if not extent.length and is_last:
+            what = "it is empty: whoever made it ended before it got its length"
+            findings.add(
+                Finding(
+                    Severity.NOTE,
+                    "log-empty-file",
+                    name,
+                    None,
+                    what,
+                    "nothing: the next start removes it",
+                    Mend(Action.MOVE_AWAY, str(extent.path)),
+                )
+            )
+            continue
+        if extent.length != size:
+            what = f"it has {extent.length} bytes, a log file has {size}"
+            mend = Mend(Action.RESIZE_LOG_FILE, str(extent.path))
+            findings.add(
+                Finding(
+                    Severity.DAMAGE,
+                    "log-length",
+                    name,
+                    min(extent.length, size),
+                    what,
+                    "orbitmq store repair gives it the length of the others",
+                    mend,
+                )
+            )
+        if extent.start % size:
+            what = f"its name is no multiple of {size}, the length of log files"
+            findings.add(
+                Finding(Severity.LOSS, "log-name", name, None, what, "give it its right name, or name the right length by --config")
+            )
+        elif end is not None and extent.start > end:
+            what = f"the log files before it end at {end}: {(extent.start - end) // size} are missing"
+            remedy = "bring them back from a replica or a backup, or give up all from there on: orbitmq store repair --truncate-damage"
+            findings.add(Finding(Severity.LOSS, "log-gap", name, None, what, remedy, Mend(Action.GIVE_UP_LOG, str(end))))
+        elif end is not None and extent.start < end:
+            what = f"the file before it ends at {end}: it is there twice"
+            findings.add(Finding(Severity.LOSS, "log-twice", name, None, what, "move one of them away"))
+        end = extent.start + size
+
+
+def _check_queue(
+    directory: StoreDirectory, findings: Findings, key: QueueKey, folder: Folder, size: int, entry_size: int, setting: str
+) -> None:
+    mend = Mend(Action.REBUILD_QUEUE, f"{key.topic}/{key.queue_id}")
+    end = None
+    for extent in folder.files:
+        name = directory.relative(extent.path)
+        if extent.length != size or size % entry_size:
+            what = f"it has {extent.length} bytes, such a file has {size} ({setting})"
+            findings.add(Finding(Severity.DAMAGE, "queue-length", name, None, what, REBUILD, mend))
+        if extent.start % size or (end is not None and extent.start != end):
+            what = (
+                f"it does not follow the file before it, which ends at {end}" if end is not None else f"its name is no multiple of {size}"
+            )
+            findings.add(Finding(Severity.DAMAGE, "queue-gap", name, None, what, REBUILD, mend))
+        end = extent.start + size
+
+
+def check_checkpoint(directory: StoreDirectory, findings: Findings, log_end: int, store_time_ms: int) -> None:
+    """The checkpoint can be read, and knows of nothing that the log has not."""
+    path = directory.root / "checkpoint"
+    mend = Mend(Action.WRITE_CHECKPOINT, "checkpoint")
+    remedy = "orbitmq store repair writes it anew"
+
+    def add(offset: int | None, what: str) -> None:
+        findings.add(Finding(Severity.DAMAGE, "checkpoint", "checkpoint", offset, what, remedy, mend))
+
+    if not path.is_file():
+        if directory.log_files:
+            findings.add(
+                Finding(
+                    Severity.NOTE,
+                    "checkpoint",
+                    "checkpoint",
+                    None,
+                    "there is none",
+                    "nothing: the next start goes over the whole log",
+                    mend,
+                )
+            )
+        return
+    content = path.read_bytes()
+    if len(content) != CHECKPOINT_SIZE:
+        add(None, f"it has {len(content)} bytes, a checkpoint has {CHECKPOINT_SIZE}")
+    if any(content[_NUMBERS_SIZE:]):
+        add(_NUMBERS_SIZE, f"there are bytes behind its {_NUMBERS_SIZE}")
+    numbers = directory.checkpoint
+    if numbers is None:
+        if len(content) == CHECKPOINT_SIZE:
+            add(0, "it has a number below 0")
+        return
+    for at, name in enumerate(numbers._fields):
+        value, limit = numbers[at], log_end if name.endswith("_offset") else store_time_ms
+        if value > limit and name != "master_flushed_offset":
+            kind = "at" if name.endswith("_offset") else "of the time"
+            add(8 * at, f"its {name} is {value}, the log ends {kind} {limit}: the number is damaged, or the end of the log is lost")
+
+
+def check_configs(directory: StoreDirectory, findings: Findings) -> frozenset[str] | None:
+    """Every configuration file, or else its backup, can be read; the topics that they name, None when that cannot be told."""
+    folder = directory.root / "config"
+    names = directory.layer.list(folder)
+    topics: frozenset[str] | None = None
+    for name in sorted({name.removesuffix(".bak") for name in names}):
+        if not (name.endswith(".json") or name in _JSON_WITHOUT_SUFFIX):
+            continue
+        path, backup = folder / name, folder / f"{name}.bak"
+        content, problem = _read(path)
+        kept, backup_problem = _read(backup)
+        if name == "topics.json":
+            known = (content if problem is None else kept) or {}
+            table = known.get("topicConfigTable")
+            topics = frozenset(str(topic) for topic in table) if isinstance(table, dict) else None
+        file = directory.relative(path)
+        if problem is None:
+            if backup_problem not in (None, "missing"):
+                mend = Mend(Action.RESTORE_BACKUP, name)
+                findings.add(
+                    Finding(
+                        Severity.DAMAGE,
+                        "config-backup",
+                        f"{file}.bak",
+                        None,
+                        f"the backup is {backup_problem}",
+                        "orbitmq store repair makes it again from the file",
+                        mend,
+                    )
+                )
+        elif backup_problem is None:
+            mend = Mend(Action.RESTORE_CONFIG, name)
+            findings.add(
+                Finding(
+                    Severity.DAMAGE,
+                    "config",
+                    file,
+                    None,
+                    f"it is {problem}; its backup is good",
+                    "orbitmq store repair restores it; what changed last is lost",
+                    mend,
+                )
+            )
+        else:
+            what = f"it is {problem}, and its backup is {backup_problem}"
+            findings.add(
+                Finding(
+                    Severity.LOSS, "config", file, None, what, "restore it from a replica or a backup, or move both away to start without"
+                )
+            )
+    return topics
+
+
+def _read(path: Path) -> tuple[dict[str, object] | None, str | None]:
+    """What a file of JSON holds, or what is wrong with it."""
+    return atomic_file.read_checked(path, _object)
+
+
+def _object(data: bytes) -> dict[str, object]:
+    content = fastjson.loads(data)
+    if not isinstance(content, dict):
+        raise ValueError("it is no object")
+    return content
