@@ -1,0 +1,59 @@
+"""Bodies about what groups consume: who reads a topic, how, and the offsets that brokers and clients tell each other at a reset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from orbitmq.common.errors import ProtocolError
+from orbitmq.protocol import fastjson
+from orbitmq.protocol.bodies.admin_topics import queue_table
+from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.nameserver import as_object, integer
+from orbitmq.protocol.bodies.subscriptions import SubscriptionData
+
+QueueOffsets = Mapping[MessageQueue, int]
+
+_INT64 = 1 << 63
+
+
+def encode_group_list(groups: Iterable[str]) -> bytes:
+    """The answer to QUERY_TOPIC_CONSUME_BY_WHO."""
+    return fastjson.dumps({"groupList": list(groups)})
+
+
+def encode_group_subscription(group: str, topic: str | None, subscription: SubscriptionData | None) -> bytes:
+    """The answer to QUERY_SUBSCRIPTION_BY_CONSUMER."""
+    told = None if subscription is None else subscription.to_json()
+    return fastjson.dumps(fastjson.bean(group=group, subscriptionData=told, topic=topic))
+
+
+def encode_reset_offsets(offsets: QueueOffsets) -> bytes:
+    """The answer to INVOKE_BROKER_TO_RESET_OFFSET, and what RESET_CONSUMER_CLIENT_OFFSET tells a client."""
+    return fastjson.dumps({"offsetTable": queue_table(offsets)})
+
+
+def encode_reset_offsets_for_cpp(offsets: QueueOffsets) -> bytes:
+    """The same for clients in C++, which read no maps with objects as keys."""
+    return fastjson.dumps({"offsetTable": [fastjson.bean(**queue.to_json(), offset=offset) for queue, offset in offsets.items()]})
+
+
+def decode_client_offsets(body: bytes | None) -> dict[MessageQueue, int]:
+    """What a client answers to GET_CONSUMER_STATUS_FROM_CLIENT; nothing when it says nothing."""
+    members = as_object(fastjson.loads(body or b"{}"), "GetConsumerStatusBody")
+    table = as_object(members.get("messageQueueTable") or {}, "messageQueueTable")
+    return {_queue(key): integer({"offset": offset}, "offset", 0, _INT64) for key, offset in table.items()}
+
+
+def encode_consumer_status(offsets_by_client: Mapping[str, QueueOffsets]) -> bytes:
+    """The answer to INVOKE_BROKER_TO_GET_CONSUMER_STATUS."""
+    clients = {client_id: queue_table(offsets) for client_id, offsets in offsets_by_client.items()}
+    return fastjson.dumps({"consumerTable": clients, "messageQueueTable": {}})
+
+
+def _queue(key: object) -> MessageQueue:
+    """The queue that is a key, as an object or as the text of one."""
+    if isinstance(key, fastjson.ObjectKey):
+        return MessageQueue.from_json(dict(key))
+    if isinstance(key, str) and key.startswith("{"):
+        return MessageQueue.from_json(fastjson.loads(key))
+    raise ProtocolError(f"a queue is expected as key of messageQueueTable, found {str(key)[:60]!r}")

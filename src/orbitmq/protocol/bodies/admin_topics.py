@@ -1,0 +1,85 @@
+"""Bodies about the queues of a topic: where each begins and ends, and the entries of one, as RocketMQ 5.5.0 writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from orbitmq.protocol import fastjson
+from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.subscriptions import SubscriptionData
+
+
+class TopicOffset(NamedTuple):
+    """The ends of a queue, and when its last message was stored; 0 without any."""
+
+    min_offset: int
+    max_offset: int
+    last_update_timestamp: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"lastUpdateTimestamp": self.last_update_timestamp, "maxOffset": self.max_offset, "minOffset": self.min_offset}
+
+
+def queue_table(table: Mapping[MessageQueue, Any]) -> dict[fastjson.ObjectKey, Any]:
+    """A map whose keys are queues, in the form that is written."""
+    return {fastjson.ObjectKey(queue.to_json()): value for queue, value in table.items()}
+
+
+def encode_topic_stats(offsets: Mapping[MessageQueue, TopicOffset], put_tps: float) -> bytes:
+    """The answer to GET_TOPIC_STATS_INFO."""
+    return fastjson.dumps(
+        {"offsetTable": queue_table({queue: ends.to_json() for queue, ends in offsets.items()}), "topicPutTps": float(put_tps)}
+    )
+
+
+class QueueEntry(NamedTuple):
+    """One entry of a consume queue, and what its ext file says of it, or `problem` when it says nothing.
+
+    `matches` tells whether a subscription wants it, for entries with a unit in the ext file.
+    """
+
+    log_offset: int
+    size: int
+    tags_code: int
+    unit: str | None = None
+    matches: bool = False
+    problem: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return fastjson.bean(
+            eval=self.matches,
+            extendDataJson=self.unit,
+            msg=self.problem,
+            physicOffset=self.log_offset,
+            physicSize=self.size,
+            tagsCode=self.tags_code,
+        )
+
+
+def encode_entry_unit(tags_code: int, store_time_ms: int, size: int) -> str:
+    """What the ext file says of an entry, as a text inside the answer."""
+    return fastjson.dumps({"msgStoreTime": store_time_ms, "size": size, "tagsCode": tags_code}).decode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeQueueEntries:
+    """The answer to QUERY_CONSUME_QUEUE."""
+
+    min_offset: int
+    max_offset: int
+    entries: Iterable[QueueEntry]
+    subscription: SubscriptionData | None = None
+    filter_data: str | None = None
+
+    def encode(self) -> bytes:
+        return fastjson.dumps(
+            fastjson.bean(
+                filterData=self.filter_data,
+                maxQueueIndex=self.max_offset,
+                minQueueIndex=self.min_offset,
+                queueData=[entry.to_json() for entry in self.entries],
+                subscriptionData=None if self.subscription is None else self.subscription.to_json(),
+            )
+        )

@@ -1,0 +1,110 @@
+"""Bodies about how far consumer groups are: offsets beside the ends of queues, and the times of messages, as 5.5.0 writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from orbitmq.protocol import fastjson
+from orbitmq.protocol.bodies.admin_topics import queue_table
+from orbitmq.protocol.bodies.clients import MessageQueue
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class ConsumedQueue(NamedTuple):
+    """Where a queue ends, up to where a group has consumed and pulled it, and when the message before that was stored."""
+
+    broker_offset: int
+    consumer_offset: int
+    pull_offset: int = 0
+    last_timestamp: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "brokerOffset": self.broker_offset,
+            "consumerOffset": self.consumer_offset,
+            "lastTimestamp": self.last_timestamp,
+            "pullOffset": self.pull_offset,
+        }
+
+
+@dataclass(slots=True)
+class ConsumeStats:
+    """The queues that a group consumes, and how many messages it gets a second."""
+
+    queues: dict[MessageQueue, ConsumedQueue] = field(default_factory=dict)
+    consume_tps: float = 0.0
+
+    @property
+    def total_diff(self) -> int:
+        """How many messages the group has yet to consume."""
+        return sum(queue.broker_offset - queue.consumer_offset for queue in self.queues.values())
+
+    @property
+    def total_inflight_diff(self) -> int:
+        """How many it was given and has yet to consume."""
+        return sum(queue.pull_offset - queue.consumer_offset for queue in self.queues.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "consumeTps": float(self.consume_tps),
+            "offsetTable": queue_table({queue: offsets.to_json() for queue, offsets in self.queues.items()}),
+        }
+
+    def encode(self) -> bytes:
+        """The answer to GET_CONSUME_STATS."""
+        return fastjson.dumps(self.to_json())
+
+
+def encode_all_consume_stats(broker_addr: str, groups: Mapping[str, Iterable[ConsumeStats]]) -> bytes:
+    """The answer to GET_BROKER_CONSUME_STATS."""
+    known = {group: list(stats) for group, stats in groups.items()}
+    return fastjson.dumps(
+        {
+            "brokerAddr": broker_addr,
+            "consumeStatsList": [{group: [each.to_json() for each in stats]} for group, stats in known.items()],
+            "totalDiff": sum(each.total_diff for stats in known.values() for each in stats),
+            "totalInflightDiff": sum(each.total_inflight_diff for stats in known.values() for each in stats),
+        }
+    )
+
+
+class QueueTimeSpan(NamedTuple):
+    """When the first, the last and the next message to consume of a queue were stored; -1: there is none."""
+
+    queue: MessageQueue
+    min_ms: int
+    max_ms: int
+    consumed_ms: int
+    delay_ms: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "consumeTimeStamp": self.consumed_ms,
+            "consumeTimeStampStr": _time_text(self.consumed_ms),
+            "delayTime": self.delay_ms,
+            "maxTimeStamp": self.max_ms,
+            "maxTimeStampStr": _time_text(self.max_ms),
+            "messageQueue": self.queue.to_json(),
+            "minTimeStamp": self.min_ms,
+            "minTimeStampStr": _time_text(self.min_ms),
+        }
+
+
+def encode_time_spans(spans: Iterable[QueueTimeSpan]) -> bytes:
+    """The answer to QUERY_CONSUME_TIME_SPAN."""
+    return fastjson.dumps({"consumeTimeSpanSet": [span.to_json() for span in spans]})
+
+
+def encode_correction_offsets(offsets: Mapping[int, int]) -> bytes:
+    """The answer to QUERY_CORRECTION_OFFSET."""
+    return fastjson.dumps({"correctionOffsets": dict(offsets)})
+
+
+def _time_text(time_ms: int) -> str:
+    """The time as the original shows it to people: in the time zone of the broker."""
+    local = (_EPOCH + timedelta(milliseconds=time_ms)).astimezone()
+    return f"{local:%Y-%m-%d#%H:%M:%S}:{local.microsecond // 1000:03d}"

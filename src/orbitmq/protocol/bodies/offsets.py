@@ -1,0 +1,96 @@
+"""The progress of consumer groups as the answer to GET_ALL_CONSUMER_OFFSET and as the file consumerOffset.json.
+
+Tables are `topic@group` -> queue -> offset. `groupTopicMap` is derived from the keys and written for readers of the original only; it
+stands in the order of a Java hash map, so that the same offsets give the same bytes. 4.9 writes the offsets alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from json.encoder import encode_basestring as quoted
+from struct import iter_unpack
+from typing import Any, Final
+
+from orbitmq.protocol import fastjson
+from orbitmq.protocol.bodies.nameserver import DataVersion, as_object, int_map
+
+SEPARATOR: Final = "@"
+
+OffsetTables = Mapping[str, Mapping[int, int]]
+
+_GROUP_SLOTS: Final = 128
+_TOPIC_SLOTS: Final = 8
+
+
+def split_key(key: str) -> tuple[str, str] | None:
+    """Topic and group of a key; None for a key that the original can take apart no better."""
+    topic, _, group = key.partition(SEPARATOR)
+    return (topic, group) if group and SEPARATOR not in group else None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOffsets:
+    """What each group has consumed, and what it was last given (which only the original's tools read)."""
+
+    offsets: OffsetTables
+    pull_offsets: OffsetTables = field(default_factory=dict)
+    version: DataVersion | None = None
+
+    def encode(self, *, pretty: bool = False) -> bytes:
+        """The answer to GET_ALL_CONSUMER_OFFSET, or the content of consumerOffset.json."""
+        dumps = fastjson.dumps_pretty if pretty else fastjson.dumps
+        head = dumps({"dataVersion": (self.version or DataVersion()).to_json(), "groupTopicMap": _topics_by_group(self.offsets)})
+        line = "\n" if pretty else ""
+        tables = _table("offsetTable", self.offsets, line), _table("pullOffsetTable", self.pull_offsets, line)
+        return b"%s,%s%s}" % (head.removesuffix(b"}").rstrip(b"\n"), ",".join(tables).encode("utf-8", "replace"), line.encode())
+
+    @classmethod
+    def decode(cls, data: bytes) -> ConsumerOffsets:
+        """Both forms, of either release; ProtocolError when the content is not whole."""
+        members = as_object(fastjson.loads(data), "consumerOffset.json")
+        version = members.get("dataVersion")
+        return cls(
+            offsets=_read_table(members.get("offsetTable") or {}),
+            pull_offsets=_read_table(members.get("pullOffsetTable") or {}),
+            version=None if version is None else DataVersion.from_json(version),
+        )
+
+
+def _read_table(value: Any) -> dict[str, dict[int, int]]:
+    return {key: int_map(queues, int) for key, queues in as_object(value, "offsetTable").items()}
+
+
+def _table(name: str, table: OffsetTables, line: str) -> str:
+    """The member that a table is; put together by hand, since every few seconds all offsets are written, of every queue of every group."""
+    key_line, queue_line = (line + "\t\t", line + "\t\t\t") if line else ("", "")
+    rows = [
+        key_line + quoted(key) + ":{" + ",".join([f"{queue_line}{queue}:{queues[queue]}" for queue in sorted(queues)]) + key_line + "}"
+        if queues
+        else key_line + quoted(key) + ":{}"
+        for key, queues in table.items()
+    ]
+    member_line = line + "\t" if line else ""
+    return f'{member_line}"{name}":{{{",".join(rows)}{member_line if rows else ""}}}'
+
+
+def _topics_by_group(keys: Iterable[str]) -> dict[str, list[str]]:
+    topics: dict[str, list[str]] = {}
+    for topic, group in filter(None, map(split_key, keys)):
+        topics.setdefault(group, []).append(topic)
+    return {group: _in_hash_order(topics[group], _TOPIC_SLOTS) for group in _in_hash_order(topics, _GROUP_SLOTS)}
+
+
+def _in_hash_order(names: Iterable[str], slots: int) -> list[str]:
+    """The names in the order of a Java hash map that was made with so many slots and doubles them when three quarters are taken."""
+    names = list(names)
+    while len(names) > slots * 3 // 4:
+        slots *= 2
+    return sorted(names, key=lambda name: _slot(name, slots))
+
+
+def _slot(name: str, slots: int) -> int:
+    code = 0
+    for (unit,) in iter_unpack("<H", name.encode("utf-16-le", "surrogatepass")):
+        code = code * 31 + unit & 0xFFFF_FFFF
+    return (code ^ code >> 16) & slots - 1

@@ -1,0 +1,76 @@
+"""The topics of a broker as bodies and as the file topics.json, member by member as RocketMQ 5.5.0 writes them.
+
+One topic is `TopicConfig` in `bodies.nameserver`. Tables keep the order they are given in: to the original, and so to us, it has no
+meaning. Members that are not known are dropped when read, as the original drops them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from json.encoder import encode_basestring as quoted
+from typing import Any
+
+from orbitmq.protocol import fastjson
+from orbitmq.protocol.bodies.nameserver import DataVersion, TopicConfig, as_object, items
+
+
+def next_version(version: DataVersion, now_ms: int, state_version: int) -> DataVersion:
+    """The version of a table that was just changed."""
+    return DataVersion(counter=version.counter + 1, timestamp=now_ms, state_version=state_version)
+
+
+def encode_topic_file(topics: Mapping[str, TopicConfig], version: DataVersion) -> bytes:
+    """The content of topics.json; put together by hand, since each change writes all topics, and there may be ten thousands."""
+    frame = fastjson.dumps_pretty({"dataVersion": version.to_json(), "topicConfigTable": {}})
+    if not topics:
+        return frame
+    assert frame.endswith(b"{}\n}")
+    table = ",\n\t\t".join([f"{quoted(name)}:{_text(topic)}" for name, topic in topics.items()])
+    return b"%s{\n\t\t%s\n\t}\n}" % (frame.removesuffix(b"{}\n}"), table.encode("utf-8", "replace"))
+
+
+def decode_topic_file(data: bytes) -> tuple[dict[str, TopicConfig], DataVersion | None]:
+    """The topics of topics.json, and the version if it says one; ProtocolError when the content is not whole."""
+    members = as_object(fastjson.loads(data), "topics.json")
+    version = members.get("dataVersion")
+    topics = [TopicConfig.from_json(topic, name) for name, topic in as_object(members.get("topicConfigTable"), "topicConfigTable").items()]
+    return {topic.name: topic for topic in topics}, None if version is None else DataVersion.from_json(version)
+
+
+def encode_all_topics(
+    topics: Mapping[str, TopicConfig], version: DataVersion, mapping_version: DataVersion, mappings: Mapping[str, Any] | None = None
+) -> bytes:
+    """The answer to GET_ALL_TOPIC_CONFIG; `mappings` are the details of static topics."""
+    return fastjson.dumps(
+        {
+            "dataVersion": version.to_json(),
+            "mappingDataVersion": mapping_version.to_json(),
+            "topicConfigTable": _table(topics),
+            "topicQueueMappingDetailMap": dict(mappings or {}),
+            "topicQueueMappingInfoMap": {},
+        }
+    )
+
+
+def decode_topic_list(body: bytes) -> list[TopicConfig]:
+    """The topics of UPDATE_AND_CREATE_TOPIC_LIST; their attributes are changes, named `+name` or `-name`."""
+    return items(as_object(fastjson.loads(body), "CreateTopicListRequestBody").get("topicConfigList"), TopicConfig.from_json)
+
+
+def _text(topic: TopicConfig) -> str:
+    attributes = ",\n\t\t\t\t".join([f"{quoted(name)}:{quoted(value)}" for name, value in topic.attributes.items()])
+    members = (
+        '"attributes":' + (f"{{\n\t\t\t\t{attributes}\n\t\t\t}}" if attributes else "{}"),
+        f'"order":{"true" if topic.order else "false"}',
+        f'"perm":{topic.perm}',
+        f'"readQueueNums":{topic.read_queue_nums}',
+        f'"topicFilterType":{quoted(topic.filter_type)}',
+        f'"topicName":{quoted(topic.name)}',
+        f'"topicSysFlag":{topic.sys_flag}',
+        f'"writeQueueNums":{topic.write_queue_nums}',
+    )
+    return "{\n\t\t\t" + ",\n\t\t\t".join(members) + "\n\t\t}"
+
+
+def _table(topics: Mapping[str, TopicConfig]) -> dict[str, Any]:
+    return {name: topic.to_json() for name, topic in topics.items()}
