@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -23,6 +24,12 @@ from orbitmq.remoting.server import RemotingServer, ServerConfig
 SECONDS_MAX = 30.0  # a scenario that takes longer hangs
 
 ECHO, SIZED, FAILING, SILENT = 1001, 1002, 1003, 1004
+
+
+def free_address() -> str:
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"127.0.0.1:{taken.getsockname()[1]}"
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:

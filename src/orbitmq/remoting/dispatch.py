@@ -93,6 +93,10 @@ class Dispatcher:
         assert inspect.iscoroutinefunction(handler) == (lane is not None), f"{handler} is a coroutine function if and only if it has a lane"
         return _Entry(handler, lane, refusal)
 
+    def is_direct(self, code: int) -> bool:
+        """Whether nothing stands between a request of that code and its handler: no hook, no refusal, no lane."""
+        return code in self._unhindered
+
     def drain(self) -> None:
         """From now on tell peers that understand it to go away."""
         self._draining = True

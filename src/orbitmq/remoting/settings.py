@@ -9,11 +9,11 @@ from orbitmq.remoting.server import ServerConfig
 from orbitmq.remoting.tls import ClientTls, ServerTls
 
 
-def server_config(settings: RemotingSettings) -> ServerConfig:
-    """How the server listens, and its limits."""
+def server_config(settings: RemotingSettings, port: int | None = None) -> ServerConfig:
+    """How the server listens, and its limits; on another port than the configured one, if that is said."""
     return ServerConfig(
         bind_address=settings.bind_address,
-        port=settings.listen_port,
+        port=settings.listen_port if port is None else port,
         backlog=settings.server_socket_backlog,
         idle_ms_max=settings.server_channel_max_idle_time_seconds * 1000,
         connections_max=settings.max_connections,

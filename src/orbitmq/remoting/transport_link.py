@@ -68,6 +68,7 @@ class TransportLink(asyncio.Protocol):
         try:
             consumed = self._endpoint.receive(self, self._pending, 0, len(self._pending))
             del self._pending[:consumed]
+            self._endpoint.end_turn()  # what comes outside of turns is one by itself
         except Exception as problem:
             self.fail(problem)
 
