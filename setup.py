@@ -39,6 +39,7 @@ def extensions() -> list[Extension]:
         build_dir="build/cython",
         compiler_directives={"language_level": 3},
         include_path=["src"],
+        nthreads=os.cpu_count() or 1,
     )
 
 

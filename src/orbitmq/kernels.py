@@ -13,6 +13,13 @@ from pathlib import Path
 from types import ModuleType
 
 KERNELS = (
+    "orbitmq.broker.hot_answers",
+    "orbitmq.broker.hot_header",
+    "orbitmq.broker.hot_path",
+    "orbitmq.broker.hot_properties",
+    "orbitmq.broker.hot_pull",
+    "orbitmq.broker.hot_send",
+    "orbitmq.common.crc",
     "orbitmq.message.record_read",
     "orbitmq.message.record_write",
     "orbitmq.message.tags",
@@ -22,10 +29,13 @@ KERNELS = (
     "orbitmq.protocol.header_scan",
     "orbitmq.protocol.header_write",
     "orbitmq.remoting.turns",
+    "orbitmq.store.dispatch_turn",
     "orbitmq.store.entry_scan",
     "orbitmq.store.index_writer",
     "orbitmq.store.log_batch",
+    "orbitmq.store.pull_gather",
     "orbitmq.store.queue_offsets",
+    "orbitmq.store.record_run",
 )
 
 

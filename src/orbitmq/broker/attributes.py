@@ -1,0 +1,126 @@
+"""Attributes of topics and groups: which there are, which values they take, and how `+name=value,-name` changes them.
+
+Pure: the attributes that stand and the wanted changes in, the new attributes or a refusal out. Rules and codes are those of RocketMQ
+5.5.0; its remarks begin ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from orbitmq.common.errors import RequestRefused
+from orbitmq.protocol.codes import ResponseCode
+
+_FORM: Final = "write +name=value to set an attribute and -name to remove it, separated by commas"
+_LONG_MAX: Final = (1 << 63) - 1
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
+_EXPIRATION_MINUTES_MAX: Final = 30 * 24 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One attribute: `fault` says what is wrong with a value, or nothing; a fixed one is given when its owner is created, or never."""
+
+    fault: Callable[[str], str | None]
+    is_fixed: bool = False
+
+
+def _one_of(*values: str) -> Callable[[str], str | None]:
+    return lambda value: None if value in values else f"value is not in set: [{', '.join(values)}]"
+
+
+def _number(least: int, most: int) -> Callable[[str], str | None]:
+    def fault(value: str) -> str | None:
+        if not _WHOLE_NUMBER.fullmatch(value) or abs(int(value)) > _LONG_MAX:
+            return f'For input string: "{value}", which is no whole number'
+        return None if least <= int(value) <= most else f"value is not in range({least}, {most})"
+
+    return fault
+
+
+def _truth(value: str) -> str | None:
+    return None if value.lower() in ("true", "false") else "boolean attribute format is wrong. It is true or false"
+
+
+def _any_text(_value: str) -> str | None:
+    return None
+
+
+TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
+    "queue.type": Attribute(_one_of("SimpleCQ", "BatchCQ"), is_fixed=True),
+    "cleanup.policy": Attribute(_one_of("DELETE", "COMPACTION"), is_fixed=True),
+    "message.type": Attribute(_one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", "MIXED")),
+    "reserve.time": Attribute(_number(-1, _LONG_MAX)),
+    "lite.topic.expiration": Attribute(_number(-1, _EXPIRATION_MINUTES_MAX)),
+}
+GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
+    "priority.factor": Attribute(_number(0, 100)),
+    "lite.bind.topic": Attribute(_any_text),
+    "lite.sub.model": Attribute(_one_of("Shared", "Exclusive")),
+    "lite.sub.reset.offset.exclusive": Attribute(_truth),
+    "lite.sub.reset.offset.unsubscribe": Attribute(_truth),
+    "lite.sub.client.quota": Attribute(_number(-1, _LONG_MAX)),
+    "lite.sub.client.max.event.cnt": Attribute(_number(10, _LONG_MAX)),
+    "lite.sub.wildcard": Attribute(_any_text),
+}
+
+
+def parse_changes(text: str | None) -> dict[str, str]:
+    """The changes that `+name=value,-name` spells, by their signed names."""
+    changes: dict[str, str] = {}
+    for item in (text or "").rstrip(",").split(",") if text and text.strip(",") else ():
+        key, equals, rest = item.partition("=")
+        if equals and "+" not in key:
+            raise _refused(f"add/alter attribute format is wrong: {key}; {_FORM}")
+        if equals and not rest:
+            raise _refused(f"add/alter attribute format is wrong: {key} has no value; {_FORM}")
+        if not equals and "-" not in key:
+            raise _refused(f"delete attribute format is wrong: {key}; {_FORM}")
+        if key in changes:
+            raise _refused(f"key duplication: {key}; name each attribute once")
+        changes[key] = rest.partition("=")[0]
+    return changes
+
+
+def altered(known: Mapping[str, Attribute], current: Mapping[str, str] | None, changes: Mapping[str, str]) -> dict[str, str]:
+    """The attributes after the changes; `current` is None when their owner is being created."""
+    result = dict(current or {})
+    names: set[str] = set()
+    for key, value in changes.items():
+        sign, name = (key[0], key[1:]) if key.startswith(("+", "-")) else ("", key)
+        if not name or "+" in name or "-" in name:
+            raise _refused(f"kv string format wrong. Found {key!r}: {_FORM}")
+        if name in names:
+            raise _refused(f"alter duplication key. key: {name}; name each attribute once")
+        names.add(name)
+        _check_sign(sign, name, current)
+        attribute = known.get(name)
+        if attribute is None:
+            raise _refused(f"unsupported key: {name}; known are {', '.join(known)}")
+        if attribute.is_fixed and current is not None:
+            raise _refused(f"attempt to update an unchangeable attribute. key: {name}; it is fixed when the topic is created")
+        if sign == "-":
+            del result[name]
+        elif fault := attribute.fault(value):
+            raise _refused(f"{fault} (attribute {name})")
+        else:
+            result[name] = value
+    return result
+
+
+def _check_sign(sign: str, name: str, current: Mapping[str, str] | None) -> None:
+    if sign == "+":
+        return
+    if current is None:
+        raise _refused(f"only add attribute is supported while creating topic. key: {name}; {_FORM}")
+    if sign != "-":
+        raise _refused(f"wrong format key: {name}; {_FORM}")
+    if name not in current:
+        raise _refused(f"attempt to delete a nonexistent key: {name}; the topic or group has {', '.join(current) or 'no attributes'}")
+
+
+def _refused(remark: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.SYSTEM_ERROR, remark)

@@ -1,0 +1,174 @@
+"""The configuration of a broker: every key of the original's 4.9 and 5.5 releases, and ours.
+
+Keys are declared in `settings`, a section each; here they are put together, what is not set is derived from what is, and combinations that
+cannot work are refused. docs/configuration.md is made from it. Invariant: a BrokerConfig that exists can be served with.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from orbitmq.broker.settings.inert import InertBrokerSettings, InertStoreSettings, RetiredSettings
+from orbitmq.broker.settings.link import LinkKeys
+from orbitmq.broker.settings.serving import AccessSettings, BrokerSettings, MetricsExporter, OwnBrokerSettings
+from orbitmq.broker.settings.store import BrokerRole
+from orbitmq.broker.store_settings import StoreKeys, delay_levels_ms
+from orbitmq.common.config import APACHE_5, Key, Loaded, key, load
+from orbitmq.common.config.keys import Value
+from orbitmq.common.config.remoting import RemotingSettings
+from orbitmq.common.config.settings import SYSTEM_ERROR
+from orbitmq.common.errors import ConfigurationError, RequestRefused
+from orbitmq.remoting.name_servers import parse_list
+from orbitmq.store.retention_rules import delete_hours
+
+MASTER_ID: Final = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerServerSettings(RemotingSettings):
+    """Where a broker listens: other defaults than a name server's."""
+
+    SECTION: ClassVar[str] = "nettyServerConfig"
+
+    bind_address: str = key(
+        "",
+        "The address to listen on; `brokerIP1` when it is not set. The original's default is `0.0.0.0`, every interface. "
+        "Where `brokerIP1` is not an address of this host (NAT, containers), it has to be set.",
+        important=True,
+        releases=APACHE_5,
+    )
+    listen_port: int = key(10911, "The port to listen on; 0 = a free one.", minimum=0, maximum=65535, important=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig(
+    BrokerSettings,
+    LinkKeys,
+    StoreKeys,
+    BrokerServerSettings,
+    OwnBrokerSettings,
+    AccessSettings,
+    InertBrokerSettings,
+    InertStoreSettings,
+    RetiredSettings,
+):
+    """Everything that can be set about a broker; attributes may change by `update` while it runs."""
+
+    SHOWN_SECTIONS: ClassVar[tuple[str, ...]] = ("brokerConfig", "messageStoreConfig", "nettyServerConfig", "nettyClientConfig")
+    STORE_PATH: ClassVar[str] = "broker_config_path"
+    BLACK_LIST: ClassVar[frozenset[str]] = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check()
+        object.__setattr__(self, "_warnings", tuple(self._doubts()))
+        derived: dict[str, Value] = {
+            "broker_name": self.broker_name or socket.gethostname() or "DEFAULT_BROKER",
+            "broker_id": MASTER_ID,
+            "broker_ip2": self.broker_ip2 or self.broker_ip1,
+            "bind_address": self.bind_address or self.broker_ip1,
+            "ha_listen_port": self.ha_listen_port or (self.listen_port and self.listen_port + 1),
+            "fast_listen_port": self.fast_listen_port or (self.listen_port and self.listen_port - 2),
+            "broker_config_path": self.broker_config_path or f"{self.store_path_root_dir}/config/broker.properties",
+        }
+        for attribute, value in derived.items():
+            object.__setattr__(self, attribute, value)
+
+    @classmethod
+    @functools.cache
+    def all_keys(cls) -> tuple[Key, ...]:
+        """As in every settings class; a key that is declared again with another default is the one that was declared last."""
+        keys: dict[str, Key] = {}
+        for each in super().all_keys():
+            keys.setdefault(each.name, each)
+        return tuple(keys.values())
+
+    def black_list(self) -> frozenset[str]:
+        return self.BLACK_LIST | set(self.config_black_list.split(";"))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What can be served with, and is perhaps not what was meant."""
+        warnings: tuple[str, ...] = self._warnings  # type: ignore[attr-defined]
+        return warnings
+
+    def _check(self) -> None:
+        """ConfigurationError for what cannot work, alone or together."""
+        if self.broker_role is BrokerRole.SLAVE:
+            if self.broker_id <= MASTER_ID:
+                raise ConfigurationError(f"brokerId={self.broker_id} cannot be used with brokerRole=SLAVE: a slave's brokerId is above 0")
+            raise ConfigurationError(
+                "brokerRole=SLAVE is refused: this broker cannot follow a master yet; "
+                "run it as ASYNC_MASTER with a brokerName of its own, or use a slave of Apache RocketMQ for its master"
+            )
+        if self.metrics_exporter_type in (MetricsExporter.OTLP_GRPC, MetricsExporter.LOG):
+            raise ConfigurationError(
+                f"metricsExporterType={self.metrics_exporter_type.value} is refused: metrics are exported to Prometheus only; "
+                "set PROM, and have a collector fetch them, or DISABLE"
+            )
+        if self.listen_port and not (2 < self.listen_port < 65535):
+            raise ConfigurationError(
+                f"listenPort={self.listen_port} cannot be used: listenPort - 2 and listenPort + 1 must be ports too, so it is 3 to 65534"
+            )
+        if not self.broker_ip1:
+            raise ConfigurationError("brokerIP1= cannot be used: name the address that clients connect to, such as 127.0.0.1")
+        for attribute, reads in _TEXTS.items():
+            reads(str(getattr(self, attribute) or ""))
+
+    def _doubts(self) -> list[str]:
+        doubts = []
+        if self.broker_id != MASTER_ID:
+            doubts.append(f"brokerId={self.broker_id} is taken for 0: a broker with brokerRole={self.broker_role.value} is a master")
+        if self.broker_role is BrokerRole.SYNC_MASTER:
+            doubts.append("brokerRole=SYNC_MASTER is taken for ASYNC_MASTER: there are no slaves that a send could wait for")
+        if not _is_loopback(self.bind_address or self.broker_ip1):
+            doubts.append(
+                f"the broker listens on {self.bind_address or self.broker_ip1} and has no access control: whoever reaches that address "
+                "can send, read and delete; keep it behind a firewall, or set bindAddress=127.0.0.1"
+            )
+        return doubts
+
+    def _checked(self, properties_text: str) -> dict[Key, Value]:
+        """As for every configuration; texts that have a form are read before they are taken."""
+        changes = super()._checked(properties_text)
+        for each, value in changes.items():
+            if (reads := _TEXTS.get(each.attribute)) is not None:
+                try:
+                    reads(str(value or ""))
+                except ConfigurationError as error:
+                    raise RequestRefused(SYSTEM_ERROR, f"{error}. Nothing was changed.") from None
+        return changes
+
+
+def load_broker(
+    *, file: str | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None
+) -> Loaded[BrokerConfig]:
+    """The configuration of a broker from its layers, with everything that its author should know."""
+    loaded = load(BrokerConfig, file=file, environment=environment, flags=flags)
+    return Loaded(loaded.settings, (*loaded.warnings, *loaded.settings.warnings))
+
+
+def _name_servers(text: str) -> None:
+    try:
+        parse_list(text)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"namesrvAddr={text} cannot be used: {error}") from None
+
+
+_TEXTS: Final[Mapping[str, Callable[[str], object]]] = {
+    "namesrv_addr": _name_servers,
+    "delete_when": delete_hours,
+    "message_delay_level": delay_levels_ms,
+}
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name: whether others reach it is not known before it is looked up
+        return host == "localhost"

@@ -1,0 +1,180 @@
+"""One small file that follows a table of the broker: read at start, written soon after each change, by a worker thread.
+
+Thread rule: everything here runs on the loop thread but for encoding a snapshot and writing bytes, which the worker does, one step at a
+time; snapshots are what both may see. Changes during a save share the next one. Crash rule: that of `common.atomic_file`; whoever needs
+to know that a change is on disk asks by `when_saved`. A save that fails is logged, told to those who wait for it, and tried again until
+it succeeds. Knows nothing of what the file says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, wait
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+from orbitmq.common import atomic_file
+
+RETRY_DELAY_S: Final = 1.0
+
+T = TypeVar("T")
+Encoder = Callable[[], bytes]
+SavedCallback = Callable[[Exception | None], object]
+
+log = logging.getLogger(__name__)
+
+
+class Loop(Protocol):
+    """What of an event loop is needed; asyncio's has it."""
+
+    def call_soon_threadsafe(self, callback: Callable[[], object]) -> object: ...
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> object: ...
+
+
+class SaveWatcher(Protocol):
+    """Told on the loop thread, around each write, which content it puts in place."""
+
+    def before_write(self, content_digest: bytes) -> None:
+        """The file is about to get the content of that digest; OSError keeps it from being written."""
+        ...
+
+    def after_write(self, content_digest: bytes) -> None:
+        """The file has the content of that digest; raises nothing."""
+        ...
+
+
+def digest(data: bytes) -> bytes:
+    """What tells one content of a file from another."""
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+class ConfigFile:
+    """See above. `failure` is why the last save failed; None when it did not."""
+
+    def __init__(self, path: Path, worker: Executor, loop: Loop) -> None:
+        self.path = path
+        self.failure: Exception | None = None
+        self._worker = worker
+        self._loop = loop
+        self._snapshot: Callable[[], Encoder] | None = None
+        self._watcher: SaveWatcher | None = None
+        self._is_changed = False  # since the snapshot of the save under way, or of the last one
+        self._pauses = False  # until the next try
+        self._step: Future[Any] | None = None
+        self._then: Callable[[Any], None] | None = None
+        self._of_this_save: list[SavedCallback] = []
+        self._of_next_save: list[SavedCallback] = []
+
+    def open(
+        self, decode: Callable[[bytes], T], snapshot: Callable[[], Encoder], watcher: SaveWatcher | None = None
+    ) -> tuple[T | None, bytes]:
+        """The decoded content of the file, or of its backup, and the digest of it; None when there is neither.
+
+        Every later save asks `snapshot` on the loop thread for the encoder that the worker calls.
+        """
+        self._snapshot, self._watcher = snapshot, watcher
+        found = atomic_file.read_or_backup(self.path, lambda data: (decode(data), digest(data)))
+        return found or (None, digest(b""))
+
+    def changed(self) -> None:
+        """Save soon: now, or when the save under way is done."""
+        self._is_changed = True
+        self._start()
+
+    def when_saved(self, callback: SavedCallback) -> None:
+        """Call back when all changes so far are on disk, with None, or when they could not be saved, with the reason."""
+        if self._is_changed:
+            self._of_next_save.append(callback)
+        elif self._step is not None:
+            self._of_this_save.append(callback)
+        else:
+            callback(None)
+
+    def save_now(self) -> None:
+        """Have all changes on disk when this returns; blocks, and raises what keeps it from being so."""
+        self._pauses = False
+        while True:
+            self.failure = None
+            self._start()
+            if self._step is None:
+                return
+            wait([self._step])
+            self._advance(self._step)
+            if self.failure is not None:
+                raise self.failure
+
+    def _start(self) -> None:
+        if self._is_changed and self._step is None and not self._pauses:
+            assert self._snapshot is not None, "open comes first"
+            self._is_changed = False
+            self._of_this_save, self._of_next_save = self._of_next_save, []
+            self._submit(partial(_encoded, self._snapshot()), self._write)
+
+    def _submit(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        self._then = then
+        self._step = step = self._worker.submit(work)
+        step.add_done_callback(lambda done: self._loop.call_soon_threadsafe(partial(self._advance, done)))
+
+    def _advance(self, step: Future[Any]) -> None:
+        """Go on after a step of the worker; nothing to do if `save_now` already did."""
+        if step is not self._step:
+            return
+        assert self._then is not None
+        self._step = None
+        try:
+            result = step.result()
+        except Exception as error:
+            self._failed(error)
+        else:
+            self._then(result)
+
+    def _write(self, encoded: tuple[bytes, bytes]) -> None:
+        data, content_digest = encoded
+        try:
+            if self._watcher is not None:
+                self._watcher.before_write(content_digest)
+        except OSError as error:
+            self._failed(error)
+        else:
+            self._submit(partial(_write_file, self.path, data), lambda _: self._written(content_digest))
+
+    def _written(self, content_digest: bytes) -> None:
+        if self.failure is not None:
+            log.info("config_saved_again file=%s", self.path)
+        self.failure = None
+        if self._watcher is not None:
+            self._watcher.after_write(content_digest)
+        self._tell(None)
+        self._start()
+
+    def _failed(self, error: Exception) -> None:
+        log.error(
+            "config_save_failed file=%s retry_s=%s reason=%r", self.path, RETRY_DELAY_S, error, exc_info=not isinstance(error, OSError)
+        )
+        self.failure = error
+        self._is_changed = self._pauses = True
+        self._tell(error)
+        self._loop.call_later(RETRY_DELAY_S, self._resume)
+
+    def _resume(self) -> None:
+        self._pauses = False
+        self._start()
+
+    def _tell(self, failure: Exception | None) -> None:
+        callbacks, self._of_this_save = self._of_this_save, []
+        for callback in callbacks:
+            callback(failure)
+
+
+def _encoded(encoder: Encoder) -> tuple[bytes, bytes]:
+    data = encoder()
+    return data, digest(data)
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_file.write(path, data)

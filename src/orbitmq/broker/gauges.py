@@ -1,0 +1,128 @@
+"""Where the metrics of a running broker are read: from its tables, its clients and its store, when somebody asks.
+
+Makes rows, keeps nothing. Generators: whoever walks them may let others have a turn in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from orbitmq.broker.consumers import Consumers
+from orbitmq.broker.groups import Groups
+from orbitmq.broker.metric_sources import BrokerFigures, ConsumerClient, Lag, ProducerClient, Sources, StorageFigures
+from orbitmq.broker.offsets import Offsets
+from orbitmq.broker.producers import Producers
+from orbitmq.broker.stats import Stats
+from orbitmq.broker.topics import Topics
+from orbitmq.protocol.bodies.subscriptions import MessageModel
+from orbitmq.protocol.versions import describe
+from orbitmq.store.message_store import MessageStore
+from orbitmq.store.types import QueueKey, QueueOffset
+
+
+class Gauges:
+    """The rows of `Sources`, for one broker."""
+
+    def __init__(
+        self,
+        *,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        producers: Producers,
+        consumers: Consumers,
+        store: MessageStore,
+        permission: Callable[[], int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._producers = producers
+        self._consumers = consumers
+        self._store = store
+        self._permission = permission
+        self._now_ms = now_ms
+
+    def sources(
+        self, stats: Stats, runtime_info: Callable[[], Mapping[str, str]], processor_queues: Callable[[], Iterable[tuple[str, int]]]
+    ) -> Sources:
+        return Sources(
+            stats=stats,
+            is_system_topic=self._topics.is_system,
+            broker=lambda: BrokerFigures(self._permission(), len(self._topics), len(self._groups)),
+            storage=self._storage,
+            runtime_info=runtime_info,
+            processor_queues=processor_queues,
+            producers=self._producer_clients,
+            consumers=self._consumer_clients,
+            topic_offsets=self._topic_offsets,
+            lags=self._lags,
+        )
+
+    def _storage(self) -> StorageFigures:
+        log, first_ms = self._store.log, self._store.reads.first_time()
+        return StorageFigures(
+            used_bytes=log.end_offset - log.min_offset,
+            flush_behind_bytes=log.end_offset - log.flushed_offset,
+            dispatch_behind_bytes=max(log.end_offset - self._store.dispatcher.offset, 0),
+            reserve_ms=None if first_ms < 0 else self._now_ms() - first_ms,
+        )
+
+    def _producer_clients(self) -> Iterable[ProducerClient]:
+        for group, members in self._producers.groups().items():
+            for member in members:
+                yield ProducerClient(group, member.info.language.name, describe(member.info.version))
+
+    def _consumer_clients(self) -> Iterable[ConsumerClient]:
+        for group in list(self._consumers):
+            mode = "push" if group.consume_type is None else group.consume_type.value.lower()
+            for member in list(group.members.values()):
+                info = member.info
+                yield ConsumerClient(
+                    group.name, info.language.name, describe(info.version), mode, info.client_id, member.channel.remote_address
+                )
+
+    def _topic_offsets(self) -> Iterable[tuple[str, int]]:
+        for topic in list(self._topics):
+            yield topic.name, sum(self._store.queues.max_offset(topic.name, queue_id) for queue_id in range(topic.write_queue_nums))
+
+    def _lags(self) -> Iterable[Lag]:
+        now_ms = self._now_ms()
+        for config in list(self._groups):
+            online = self._consumers.find(config.name)
+            for topic in sorted(self._offsets.topics_of(config.name)):
+                yield self._lag(config.name, topic, online is not None and online.message_model is MessageModel.CLUSTERING, now_ms)
+
+    def _lag(self, group: str, topic: str, is_clustering: bool, now_ms: int) -> Lag:
+        consumed = pulled = behind = ready = lag_ms = queueing_ms = 0
+        for queue_id, offset in self._offsets.of(group, topic).items():
+            end = self._store.queues.max_offset(topic, queue_id)
+            given = self._offsets.query_pull(group, topic, queue_id) or offset
+            consumed += offset
+            behind += max(end - offset, 0)
+            pulled += max(given - offset, 0)
+            ready += max(end - given, 0)
+            lag_ms = max(lag_ms, self._waited_ms(topic, queue_id, offset, end, now_ms))
+            queueing_ms = max(queueing_ms, self._waited_ms(topic, queue_id, given, end, now_ms))
+        online = self._consumers.find(group)
+        return Lag(
+            group=group,
+            topic=topic,
+            is_retry=False,
+            lag=behind,
+            lag_ms=lag_ms,
+            inflight=pulled,
+            queueing_ms=queueing_ms,
+            ready=ready,
+            consumer_offset=consumed,
+            online=0 if online is None else len(online.members),
+            is_clustering=is_clustering,
+        )
+
+    def _waited_ms(self, topic: str, queue_id: int, offset: int, end: int, now_ms: int) -> int:
+        """How long the message at an offset has waited; 0 when there is none."""
+        if offset >= end:
+            return 0
+        stored_ms = self._store.reads.store_time_of(QueueKey(topic, queue_id), QueueOffset(offset))
+        return 0 if stored_ms < 0 else max(now_ms - stored_ms, 0)

@@ -1,0 +1,15 @@
+# HotHeader as a C structure, for the kernel that serves what it reads.
+cdef class HotHeader:
+    cdef int code, flag, opaque
+    cdef bint is_escaped, is_batch
+    cdef Py_ssize_t topic_at, topic_size, properties_at, properties_size
+    cdef Py_ssize_t group_at, group_size, subscription_at, subscription_size, type_at, type_size
+    cdef int queue_id, sys_flag, message_flag, reconsume_times, count_max
+    cdef long long born_time_ms, queue_offset, commit_offset, sub_version
+    cdef bint _is_bad
+    cdef Py_ssize_t _at[25]
+    cdef Py_ssize_t _size[25]
+
+cdef bint scan(HotHeader header, const unsigned char *p, Py_ssize_t start, Py_ssize_t end, bint is_binary) except? -1
+cdef bint read_send(HotHeader header, const unsigned char *p) noexcept
+cdef bint read_pull(HotHeader header, const unsigned char *p) noexcept

@@ -1,0 +1,218 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel: pulls that find messages at once.
+
+`processors.pull` is the executable specification: a pull that is served here is answered as it would be there. One that finds nothing,
+or that may not read, or whose expression is more than a look-up, goes there, to be held or refused; so does one whose group or topic is
+not known yet. Finding and copying the messages is the store's.
+
+Invariant: a pull that is not taken changed nothing. What was looked up of groups and topics stays good until `refresh`; subscriptions are
+compared with what consumers said last each time.
+"""
+
+from typing import Any
+
+import cython
+
+from orbitmq.broker.processors.pull import COMMITS_OFFSET, HAS_SUBSCRIPTION, PullProcessor
+from orbitmq.common.errors import StoreError
+from orbitmq.protocol.bodies.nameserver import PERM_READ
+from orbitmq.protocol.bodies.subscriptions import MessageModel, is_tag_type
+from orbitmq.protocol.codes import ResponseCode
+from orbitmq.protocol.command import RemotingCommand, SerializeType
+from orbitmq.protocol.headers.pull import PullMessageResponseHeader
+from orbitmq.store.reads import GetStatus, TagsFilter
+from orbitmq.store.types import QueueKey
+
+if cython.compiled:
+    from cython.cimports.orbitmq.broker.hot_answers import Answers, AnswerTemplate, begin, end, put_value
+    from cython.cimports.orbitmq.broker.hot_header import HotHeader, read_pull
+    from cython.cimports.orbitmq.common.mem import same, text_bytes
+
+    from orbitmq.broker.hot_answers import marks
+else:
+    from orbitmq.broker.hot_answers import Answers, AnswerTemplate, begin, end, marks, put_value
+    from orbitmq.broker.hot_header import HotHeader, read_pull
+    from orbitmq.common.mem import same, text_bytes
+
+COMMITS = cython.declare(cython.int, COMMITS_OFFSET)
+BRINGS_SUBSCRIPTION = cython.declare(cython.int, HAS_SUBSCRIPTION)
+STAR = cython.declare(cython.int, 42)
+READERS_MAX = 10_000
+
+
+class HotReader:
+    """A group that reads a topic, and what of it by its last subscription."""
+
+    __slots__ = ("config", "group", "is_readable", "queues", "subscription", "topic", "topic_sys_flag", "wanted")
+
+    group: str
+    topic: str
+    config: Any
+    is_readable: bool
+    queues: list[QueueKey]
+    topic_sys_flag: int
+    subscription: Any
+    wanted: TagsFilter | None
+
+
+class HotPulls:
+    """11."""
+
+    __slots__ = (
+        "_answers",
+        "_binary",
+        "_consumers",
+        "_general",
+        "_groups",
+        "_groups_version",
+        "_is_open",
+        "_json",
+        "_known",
+        "_offsets",
+        "_reads",
+        "_settings",
+        "_topics",
+        "_topics_version",
+    )
+
+    def __init__(self, general: PullProcessor) -> None:
+        self._general = general
+        self._settings = general._settings
+        self._topics = general._topics
+        self._groups = general._groups
+        self._consumers = general._consumers
+        self._offsets = general._offsets
+        self._reads = general._reads
+        self._topics_version: Any = None
+        self._groups_version: Any = None
+        self._known: dict[tuple[bytes, bytes], HotReader] = {}
+        self._answers = Answers()
+        self._json = _template(SerializeType.JSON)
+        self._binary = _template(SerializeType.ROCKETMQ)
+        self._is_open = False
+
+    def refresh(self) -> None:
+        """Look again at everything that others may have changed."""
+        topics_version, groups_version = self._topics.data_version, self._groups.data_version
+        if topics_version is not self._topics_version or groups_version is not self._groups_version:
+            self._topics_version, self._groups_version = topics_version, groups_version
+            self._known.clear()
+        self._is_open = self._settings.broker_permission & PERM_READ != 0
+
+    def pull(self, link: Any, p: cython.p_const_uchar, header: HotHeader, is_binary: cython.bint) -> cython.bint:
+        """Answer the pull; no: it is for the general way, and nothing was done."""
+        if not self._is_open or not read_pull(header, p):
+            return False
+        group_raw: bytes = text_bytes(p, header.group_at, header.group_size)
+        topic_raw: bytes = text_bytes(p, header.topic_at, header.topic_size)
+        reader: HotReader | None = self._known.get((group_raw, topic_raw)) or _known_reader(self, group_raw, topic_raw)
+        if reader is None or header.queue_id < 0 or header.queue_id >= len(reader.queues):
+            return False
+        wanted = None
+        if header.sys_flag & BRINGS_SUBSCRIPTION:
+            if not _wants_all(p, header):
+                return False
+        elif not _follow(self, reader, header.sub_version):
+            return False
+        else:
+            wanted = reader.wanted
+        offsets = self._offsets
+        if offsets.has_reset(reader.group, reader.topic, header.queue_id):
+            return False
+        try:
+            result = self._reads.get(reader.queues[header.queue_id], header.queue_offset, count_max=header.count_max, wanted=wanted)
+        except (StoreError, OSError):
+            return False
+        if result.status is not GetStatus.FOUND:
+            return False
+        if header.sys_flag & COMMITS:
+            offsets.commit(reader.group, reader.topic, header.queue_id, header.commit_offset, client=link.channel.remote_address)
+        offsets.commit_pull(reader.group, reader.topic, header.queue_id, header.queue_offset)
+        records = result.records
+        self._general._listener.pulled(reader.group, reader.topic, header.queue_id, result.message_count, len(records))
+        if not header.flag:  # it is no one-way
+            link.write(_answer(self, header, reader, result, len(records), is_binary) + records)
+        return True
+
+
+def _template(kind: SerializeType) -> AnswerTemplate:
+    marked = marks(6)
+    header = PullMessageResponseHeader(
+        suggest_which_broker_id=marked[0],
+        next_begin_offset=marked[1],
+        min_offset=marked[2],
+        max_offset=marked[3],
+        topic_sys_flag=marked[4],
+        group_sys_flag=marked[5],
+    )
+    sample = RemotingCommand(0, serialize_type=kind).answer(ResponseCode.SUCCESS, GetStatus.FOUND.name, header=header)
+    return AnswerTemplate(sample, marked)
+
+
+def _known_reader(pulls: HotPulls, group_raw: bytes, topic_raw: bytes) -> HotReader | None:
+    """Look a group and a topic up, and keep them; None for those that the general way has to look at."""
+    group, topic = group_raw.decode(), topic_raw.decode()
+    config = pulls._groups.table.get(group)
+    found = pulls._topics.find(topic)
+    if config is None or found is None or not config.consume_enable or not found.perm & PERM_READ:
+        return None
+    reader: HotReader = HotReader.__new__(HotReader)
+    reader.group = group
+    reader.topic = topic
+    reader.config = config
+    reader.is_readable = pulls._groups.is_readable(group, topic)
+    reader.queues = [QueueKey(topic, queue_id) for queue_id in range(found.read_queue_nums)]
+    reader.topic_sys_flag = found.sys_flag
+    reader.subscription = reader.wanted = None
+    if len(pulls._known) >= READERS_MAX:
+        pulls._known.clear()
+    pulls._known[group_raw, topic_raw] = reader
+    return reader
+
+
+@cython.cfunc
+def _wants_all(p: cython.p_const_uchar, header: HotHeader) -> cython.bint:
+    """Whether the subscription that the pull brings is one to everything."""
+    if header.type_size >= 0 and not (header.type_size == 3 and same(p, header.type_at, b"TAG", 3)):
+        return False
+    return header.subscription_size <= 0 or (header.subscription_size == 1 and p[header.subscription_at] == STAR)
+
+
+@cython.cfunc
+def _follow(pulls: HotPulls, reader: HotReader, version: cython.longlong) -> cython.bint:
+    """Follow what the group's consumers said last; no: nothing that the pull may be served by."""
+    online = pulls._consumers.find(reader.group)
+    if online is None or not reader.is_readable:
+        return False
+    if online.message_model is MessageModel.BROADCASTING and not reader.config.consume_broadcast_enable:
+        return False
+    subscription = online.subscriptions.get(reader.topic)
+    if subscription is None or subscription.sub_version < version or not is_tag_type(subscription.expression_type):
+        return False
+    if subscription is not reader.subscription:
+        codes = subscription.wanted_codes
+        reader.wanted = None if codes is None else TagsFilter(codes)
+        reader.subscription = subscription
+    return True
+
+
+@cython.cfunc
+def _answer(
+    pulls: HotPulls, header: HotHeader, reader: HotReader, result: Any, body_size: cython.Py_ssize_t, is_binary: cython.bint
+) -> bytes:
+    """The frame of the answer up to its body."""
+    suggested = 0
+    if pulls._settings.slave_read_enable:
+        config = reader.config
+        suggested = config.which_broker_when_consume_slowly if result.suggest_slave else config.broker_id
+    answers: Answers = pulls._answers
+    begin(answers, None, pulls._binary if is_binary else pulls._json, 0)
+    put_value(answers, suggested)
+    put_value(answers, result.next_offset)
+    put_value(answers, result.min_offset)
+    put_value(answers, result.max_offset)
+    put_value(answers, reader.topic_sys_flag)
+    put_value(answers, reader.config.sys_flag)
+    end(answers, header.opaque, body_size)
+    ((_, head),) = answers.take()
+    return head

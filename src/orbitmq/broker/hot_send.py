@@ -1,0 +1,462 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel: what a turn does with sends. Messages go into the log's batch as they are read; all are committed and answered at once.
+
+`processors.send` is the executable specification: a send that is taken here is stored and answered as it would be there, and whatever
+takes more than a look goes there: topics that have to be made, queues that have to be chosen, messages that are delayed, prepared or
+sent back, those that break a limit, those without a key of their own. Its rules are asked for, not written again.
+
+Invariants: between two turns, and whenever other code may touch the log, nothing is pending (`commit`); no answer is written before its
+message is. What was looked up stays good until `refresh`.
+"""
+
+from functools import partial
+from typing import Any
+
+import cython
+
+from orbitmq.broker.processors.send import _OUTCOMES, SendProcessor
+from orbitmq.broker.topic_names import FORBIDDEN_TO_SEND, RETRY_PREFIX
+from orbitmq.common.errors import MessageIllegal
+from orbitmq.message import flags, properties
+from orbitmq.protocol import frame
+from orbitmq.protocol.bodies.nameserver import PERM_WRITE
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command import RemotingCommand, SerializeType
+from orbitmq.protocol.headers.send import SendMessageResponseHeader
+from orbitmq.remoting.dispatch import failure
+from orbitmq.store.config import FlushMode
+from orbitmq.store.group_commit import Outcome
+
+if cython.compiled:
+    from cython.cimports.orbitmq.broker.hot_answers import Answers, AnswerTemplate, begin, end, put_id, put_text, put_value
+    from cython.cimports.orbitmq.broker.hot_header import HotHeader, read_send
+    from cython.cimports.orbitmq.broker.hot_properties import HotProperties, complete, read, take
+    from cython.cimports.orbitmq.common.mem import address, same, signed16, signed32, text_bytes
+    from cython.cimports.orbitmq.message.record_write import RecordParts
+    from cython.cimports.orbitmq.store.log_batch import LogBatch, make_room, put, size_within
+
+    from orbitmq.broker.hot_answers import marks
+else:
+    from orbitmq.broker.hot_answers import Answers, AnswerTemplate, begin, end, marks, put_id, put_text, put_value
+    from orbitmq.broker.hot_header import HotHeader, read_send
+    from orbitmq.broker.hot_properties import HotProperties, complete, read, take
+    from orbitmq.common.mem import address, same, signed16, signed32, text_bytes
+    from orbitmq.message.record_write import RecordParts
+    from orbitmq.store.log_batch import LogBatch, make_room, put, size_within
+
+SEND_BATCH = cython.declare(cython.int, RequestCode.SEND_BATCH_MESSAGE)
+ONEWAY = cython.declare(cython.int, 2)
+ODD_FLAGS = cython.declare(cython.int, flags.TransactionType.ROLLBACK | flags.INNER_BATCH | flags.NEED_UNWRAP)
+ITEM_HEAD_SIZE = cython.declare(cython.Py_ssize_t, 20)
+OFFSET_DIGITS = cython.declare(cython.Py_ssize_t, 16)
+TOPICS_MAX = 10_000
+_FOR_THE_GENERAL_WAY = (MessageIllegal, OSError)  # it will say what is wrong
+
+
+class HotQueue:
+    """What a queue got since the last commit."""
+
+    __slots__ = ("count", "queue_id", "size", "topic")
+
+    topic: str
+    queue_id: int
+    count: int
+    size: int
+
+
+class HotTopic:
+    """A topic that messages are taken for; `queues` has a place for each that may be named."""
+
+    __slots__ = ("more_flags", "name", "queues", "raw", "raw_size")
+
+    name: str
+    raw: bytes
+    raw_size: int
+    more_flags: int
+    queues: list[HotQueue]
+
+
+class HotSends:
+    """310 and 320."""
+
+    __slots__ = (
+        "_binary",
+        "_general",
+        "_host_digits",
+        "_ids",
+        "_ids_p",
+        "_is_open",
+        "_is_sync",
+        "_json",
+        "_known",
+        "_last",
+        "_log",
+        "_now",
+        "_now_ms",
+        "_parts",
+        "_properties",
+        "_safe",
+        "_settings",
+        "_settings_seen",
+        "_store",
+        "_topics",
+        "_topics_version",
+        "_touched",
+        "is_pending",
+    )
+
+    def __init__(self, general: SendProcessor) -> None:
+        self._general = general
+        self._store = general._store
+        self._topics = general._topics
+        self._settings = general._settings
+        self._log = general._store.log.batch
+        self._is_sync = general._store.config.flush_mode is FlushMode.SYNC
+        self._host_digits = general._store_host.hex().upper().encode()
+        self._parts = RecordParts()
+        self._now = Answers()
+        self._safe = Answers()
+        self._properties = HotProperties()
+        self._ids = bytearray(1 << 10)
+        self._ids_p = address(self._ids)
+        self._known: dict[bytes, HotTopic] = {}
+        self._last: HotTopic | None = None
+        self._touched: list[HotQueue] = []
+        self._topics_version: Any = None
+        self._settings_seen: Any = None
+        self._json = self._binary = None
+        self._now_ms = 0
+        self.is_pending = self._is_open = False
+
+    def refresh(self) -> None:
+        """Look again at everything that others may have changed."""
+        settings = self._settings
+        self._now_ms = self._general._now_ms()
+        version = self._topics.data_version
+        if version is not self._topics_version:
+            self._topics_version = version
+            self._known.clear()
+            self._last = None
+        seen = (settings.region_id, settings.trace_on, settings.broker_cluster_name)
+        if seen != self._settings_seen:
+            self._properties.more = properties.encode(self._general._more_properties())
+            self._json, self._binary = self._template(SerializeType.JSON), self._template(SerializeType.ROCKETMQ)
+            self._settings_seen = seen
+        self._is_open = (
+            settings.broker_permission & PERM_WRITE != 0
+            and self._now_ms >= settings.start_accept_send_request_time_stamp
+            and self._store.refusal is None
+            and not self._store.config.record_crc
+        )
+
+    def _template(self, kind: SerializeType) -> AnswerTemplate:
+        marked = marks(4)
+        header = SendMessageResponseHeader(
+            msg_id=str(marked[0]),
+            queue_id=marked[1],
+            queue_offset=marked[2],
+            transaction_id=str(marked[3]),
+            msg_region=self._settings.region_id,
+            trace_on=self._settings.trace_on,
+        )
+        return AnswerTemplate(RemotingCommand(0, serialize_type=kind).answer(ResponseCode.SUCCESS, header=header), marked)
+
+    def send(
+        self,
+        link: Any,
+        p: cython.p_const_uchar,
+        header: HotHeader,
+        born_host: bytes,
+        body_at: cython.Py_ssize_t,
+        stop: cython.Py_ssize_t,
+        is_binary: cython.bint,
+    ) -> cython.bint:
+        """Take the send whose body is p[body_at:stop]; no: it is for the general way, and nothing was done."""
+        is_batch: cython.bint
+        if not self._is_open or not read_send(header, p) or header.sys_flag & ODD_FLAGS:
+            return False
+        topic: HotTopic | None = _topic(self, p, header.topic_at, header.topic_size)
+        if topic is None or header.queue_id < 0 or header.queue_id >= len(topic.queues):
+            return False
+        if not read(self._properties, p, header.properties_at, max(header.properties_size, 0), header.is_escaped):
+            return False
+        is_batch = header.is_batch or header.code == SEND_BATCH
+        if self._properties.key_size == 0 and not is_batch:
+            return False
+        parts: RecordParts = self._parts
+        parts.topic = topic.raw
+        parts.born_host = born_host
+        parts.queue_id = header.queue_id
+        parts.flag = header.message_flag
+        parts.sys_flag = header.sys_flag | topic.more_flags
+        parts.reconsume_times = header.reconsume_times
+        parts.born_time_ms = header.born_time_ms
+        parts.prepared_offset = parts.properties_at = 0
+        try:
+            if is_batch:
+                return _store_batch(self, link, p, header, topic, body_at, stop, is_binary)
+            return _store_one(self, link, p, header, topic, body_at, stop, is_binary)
+        except _FOR_THE_GENERAL_WAY:
+            return False
+
+    def commit(self) -> Any:
+        """Write what is pending, and answer it: now, or when the disk has it."""
+        if not self.is_pending:
+            return None
+        self.is_pending = False
+        end_offset: cython.longlong = self._log.end
+        queue: HotQueue
+        touched, self._touched = self._touched, []
+        try:
+            self._general._stored(list)  # with nothing to append but what is pending
+        except Exception as problem:
+            for queue in touched:
+                queue.count = 0
+            _tell_failure([*self._now.take(), *self._safe.take()], problem)
+            return None
+        for queue in touched:
+            self._general._listener.stored(queue.topic, queue.queue_id, queue.count, queue.size)
+            queue.count = 0
+        for link, data in self._now.take():
+            link.write(data)
+        if self._safe.used:
+            self._store.when_safe(end_offset, partial(_tell, self._store, self._safe.take()))
+        return None
+
+
+def _tell(store: Any, answers: list[tuple[Any, bytes]], outcome: Outcome) -> None:
+    """Answer what waited for the disk."""
+    if outcome is Outcome.DONE:
+        for link, data in answers:
+            link.write(data)
+        return
+    code, remark = _OUTCOMES.get(outcome, (ResponseCode.SERVICE_NOT_AVAILABLE, store.refusal))
+    for channel, answer in _commands(answers):
+        answer.code = code
+        answer.remark = remark
+        channel.send(answer)
+
+
+def _tell_failure(answers: list[tuple[Any, bytes]], problem: Exception) -> None:
+    """Answer what was not stored."""
+    for channel, answer in _commands(answers):
+        channel.send(failure(answer, problem))
+
+
+def _commands(answers: list[tuple[Any, bytes]]) -> list[tuple[Any, RemotingCommand]]:
+    """The answers one by one, and the channels they go to."""
+    commands = []
+    limits = frame.FrameLimits()
+    for link, data in answers:
+        at = 0
+        while at < len(data):
+            stop = frame.frame_end(data, at, len(data), limits)
+            commands.append((link.channel, frame.decode(data, at, stop)))
+            at = stop
+    return commands
+
+
+@cython.cfunc
+def _topic(sends: HotSends, p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> Any:
+    """The topic of that name, None for one that the general way has to look at."""
+    topic: HotTopic | None = sends._last
+    if topic is not None and topic.raw_size == size and same(p, at, topic.raw, size):
+        return topic
+    raw: bytes = text_bytes(p, at, size)
+    topic = sends._known.get(raw)
+    if topic is None:
+        topic = _known_topic(sends, raw)
+    if topic is not None:
+        sends._last = topic
+    return topic
+
+
+def _known_topic(sends: HotSends, raw: bytes) -> HotTopic | None:
+    """Look a topic up in the broker's table, and keep it."""
+    name = raw.decode()
+    config = sends._topics.find(name)
+    if config is None or name in FORBIDDEN_TO_SEND or name.startswith(RETRY_PREFIX):
+        return None
+    if config.attributes.get("queue.type") == "BatchCQ" or config.attributes.get("cleanup.policy") == "COMPACTION":
+        return None
+    topic: HotTopic = HotTopic.__new__(HotTopic)
+    topic.name = config.name
+    topic.raw = raw
+    topic.raw_size = len(raw)
+    topic.more_flags = flags.MULTI_TAGS if config.filter_type == "MULTI_TAG" else 0
+    topic.queues = [_queue(name, queue_id) for queue_id in range(max(config.read_queue_nums, config.write_queue_nums))]
+    if len(sends._known) >= TOPICS_MAX:
+        sends._known.clear()
+    sends._known[raw] = topic
+    return topic
+
+
+def _queue(topic: str, queue_id: int) -> HotQueue:
+    queue: HotQueue = HotQueue.__new__(HotQueue)
+    queue.topic = topic
+    queue.queue_id = queue_id
+    queue.count = queue.size = 0
+    return queue
+
+
+@cython.cfunc
+def _size(sends: HotSends) -> cython.Py_ssize_t:
+    """The size of the record of the parts, with their properties as they will be stored; 0 when that breaks a limit."""
+    complete(sends._properties)
+    sends._parts.properties = sends._properties.p
+    sends._parts.properties_size = sends._properties.size
+    return size_within(sends._log, sends._parts, sends._properties.size)
+
+
+@cython.cfunc
+def _store_one(
+    sends: HotSends,
+    link: Any,
+    p: cython.p_const_uchar,
+    header: HotHeader,
+    topic: HotTopic,
+    body_at: cython.Py_ssize_t,
+    stop: cython.Py_ssize_t,
+    is_binary: cython.bint,
+) -> cython.bint:
+    """Append the message; no: it breaks a limit."""
+    parts: RecordParts = sends._parts
+    log: LogBatch = sends._log
+    size: cython.Py_ssize_t
+    offset: cython.longlong
+    queue_offset: cython.longlong
+    parts.body = p
+    parts.body_at = body_at
+    parts.body_size = stop - body_at
+    size = _size(sends)
+    if size == 0:
+        return False
+    make_room(log, size, 1, sends._now_ms)
+    offset = log.end
+    queue_offset = put(log, parts, size, 1)
+    if not header.flag & ONEWAY:
+        put_id(sends._ids_p, 0, sends._host_digits, offset)
+        _answer(sends, link, header, queue_offset, len(sends._host_digits) + OFFSET_DIGITS, sends._properties.p, is_binary)
+    _count(sends, topic, header.queue_id, 1, size)
+    return True
+
+
+@cython.cfunc
+def _store_batch(
+    sends: HotSends,
+    link: Any,
+    p: cython.p_const_uchar,
+    header: HotHeader,
+    topic: HotTopic,
+    body_at: cython.Py_ssize_t,
+    stop: cython.Py_ssize_t,
+    is_binary: cython.bint,
+) -> cython.bint:
+    """Append the messages of a batch one behind the other; no: it is none, or one of them breaks a limit."""
+    log: LogBatch = sends._log
+    key: bytes = text_bytes(sends._properties.p, sends._properties.key_at, sends._properties.key_size)
+    item: cython.Py_ssize_t = body_at
+    size: cython.Py_ssize_t
+    size_of_all: cython.Py_ssize_t = 0
+    count: cython.Py_ssize_t = 0
+    id_at: cython.Py_ssize_t = 0
+    offset: cython.longlong
+    queue_offset: cython.longlong
+    first_offset: cython.longlong = 0
+    while item < stop:
+        size = _item(sends, p, item, stop)
+        if size == 0:
+            return False
+        size_of_all += size
+        count += 1
+        item += signed32(p, item)
+    if count == 0:
+        return False
+    make_room(log, size_of_all, count, sends._now_ms)
+    size = count * (len(sends._host_digits) + OFFSET_DIGITS + 1)
+    if size > len(sends._ids):
+        sends._ids = bytearray(2 * size)
+        sends._ids_p = address(sends._ids)
+    item = body_at
+    while item < stop:
+        size = _item(sends, p, item, stop)
+        offset = log.end
+        queue_offset = put(log, sends._parts, size, 1)
+        if item == body_at:
+            first_offset = queue_offset
+        else:
+            sends._ids_p[id_at] = 44
+            id_at += 1
+        id_at = put_id(sends._ids_p, id_at, sends._host_digits, offset)
+        item += signed32(p, item)
+    if not key:
+        key = sends._general._new_unique_key().encode()
+    if not header.flag & ONEWAY:
+        sends._properties.key_at = 0
+        sends._properties.key_size = len(key)
+        _answer(sends, link, header, first_offset, id_at, key, is_binary)
+    _count(sends, topic, header.queue_id, count, size_of_all)
+    return True
+
+
+@cython.cfunc
+def _item(sends: HotSends, p: cython.p_const_uchar, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Make the parts those of the batch's item at p[at:stop]; the size of its record, 0 when it is not whole or breaks a limit."""
+    parts: RecordParts = sends._parts
+    body_at: cython.Py_ssize_t = at + ITEM_HEAD_SIZE
+    body_size: cython.longlong
+    properties_at: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    if stop - at < ITEM_HEAD_SIZE + 2:
+        return 0
+    body_size = signed32(p, at + 16)
+    properties_at = body_at + body_size + 2
+    if body_size < 0 or properties_at > stop:
+        return 0
+    size = signed16(p, properties_at - 2)
+    if size < 0 or properties_at + size > stop or properties_at + size - at != signed32(p, at):
+        return 0
+    take(sends._properties, p, properties_at, size)
+    parts.flag = signed32(p, at + 12)
+    parts.body = p
+    parts.body_at = body_at
+    parts.body_size = body_size
+    return _size(sends)
+
+
+@cython.cfunc
+def _answer(
+    sends: HotSends,
+    link: Any,
+    header: HotHeader,
+    queue_offset: cython.longlong,
+    ids_size: cython.Py_ssize_t,
+    key: cython.p_const_uchar,
+    is_binary: cython.bint,
+) -> cython.int:
+    """Have the answer ready: the ids are in their buffer, the unique key is in `key` where the properties say."""
+    found: HotProperties = sends._properties
+    answers: Answers = sends._safe if sends._is_sync and found.waits else sends._now
+    begin(answers, link, sends._binary if is_binary else sends._json, ids_size + found.key_size)
+    put_text(answers, sends._ids_p, 0, ids_size)
+    put_value(answers, header.queue_id)
+    put_value(answers, queue_offset)
+    put_text(answers, key, found.key_at, found.key_size)
+    return end(answers, header.opaque, 0)
+
+
+@cython.cfunc
+def _count(sends: HotSends, topic: HotTopic, queue_id: cython.int, count: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
+    """Note what the queue got; commits when the batch is large enough."""
+    queue: HotQueue = topic.queues[queue_id]
+    log: LogBatch = sends._log
+    if queue.count == 0:
+        sends._touched.append(queue)
+        queue.size = 0
+    queue.count += count
+    queue.size += size
+    sends.is_pending = True
+    if log.used >= log._batch_size_max:
+        sends.commit()
+        sends.refresh()
+    return 0

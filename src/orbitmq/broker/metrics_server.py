@@ -1,0 +1,114 @@
+"""A small HTTP server for Prometheus: GET /metrics, and GET /-/healthy; anything else is not there.
+
+Knows nothing of what is measured: text comes from `render`, in pieces, with a turn for others after each. A connection carries one
+request and is closed, so nothing is kept for scrapers that go away.
+
+Invariants: a request has so many bytes and takes so long at most; so many connections are served at once, further ones are closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from typing import Final
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+REQUEST_BYTES_MAX: Final = 16_384
+CONNECTIONS_MAX: Final = 8
+
+log = logging.getLogger(__name__)
+
+
+class MetricsServer:
+    """Listens between `start` and `stop`. Without a host it listens on the loopback address: metrics name topics, groups and clients."""
+
+    def __init__(self, render: Callable[[], Iterable[bytes]], host: str = "", port: int = 5557, *, timeout_ms: int = 10_000) -> None:
+        self._render = render
+        self._host = host or "127.0.0.1"
+        self._port = port
+        self._timeout_s = timeout_ms / 1000
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens; the port is the real one once it is started."""
+        if self._server is None:
+            return self._host, self._port
+        host, port, *_ = self._server.sockets[0].getsockname()
+        return host, port
+
+    async def start(self) -> None:
+        """Listen; OSError when the port is taken."""
+        self._server = await asyncio.start_server(self._on_connection, self._host, self._port, limit=REQUEST_BYTES_MAX)
+        log.info("metrics_listening address=%s:%d", *self.address)
+
+    async def stop(self) -> None:
+        """Listen no more, and close the connections."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._server.wait_closed()
+        self._server = None
+
+    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._connections) >= CONNECTIONS_MAX:
+            log.warning("metrics_refused connections=%d", CONNECTIONS_MAX)
+            writer.transport.abort()
+            return
+        self._connections.add(task)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._serve(reader, writer)
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, OSError, EOFError, asyncio.LimitOverrunError) as error:
+            log.debug("metrics_connection_lost reason=%r", error)
+        finally:
+            self._connections.discard(task)
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        method, _, rest = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
+        status, content_type, body = await self._answer(method, rest.split(" ")[0].split("?")[0])
+        lines = [
+            f"HTTP/1.1 {status.value} {status.phrase}",
+            f"Content-Type: {content_type}",
+            f"Content-Length: {len(body)}",
+            "Connection: close",
+        ]
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
+            lines.append("Allow: GET, HEAD")
+        writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        if method != "HEAD":
+            writer.write(body)
+        await writer.drain()
+
+    async def _answer(self, method: str, path: str) -> tuple[HTTPStatus, str, bytes]:
+        plain = "text/plain; charset=utf-8"
+        if method not in ("GET", "HEAD"):
+            return HTTPStatus.METHOD_NOT_ALLOWED, plain, b"Only GET and HEAD are served.\n"
+        if path == "/-/healthy":
+            return HTTPStatus.OK, plain, b"Exporter is healthy.\n"
+        if path.rstrip("/") != "/metrics":
+            return HTTPStatus.NOT_FOUND, plain, b"Metrics are at /metrics.\n"
+        try:
+            return HTTPStatus.OK, CONTENT_TYPE, await self._metrics()
+        except Exception:
+            log.exception("metrics_failed")
+            return HTTPStatus.INTERNAL_SERVER_ERROR, plain, b"Reading the metrics failed; the broker's log says why.\n"
+
+    async def _metrics(self) -> bytes:
+        text = bytearray()
+        for piece in self._render():
+            text += piece
+            await asyncio.sleep(0)
+        return bytes(text)

@@ -1,0 +1,278 @@
+"""The link to the name servers: registers the broker with every one of them, keeps them up to date, and says farewell.
+
+Each name server has a worker of its own, so that one that is down holds up no other, and none is told two things at once. A name server
+that has accepted everything so far is told of changed topics only; one that missed something gets all topics, since it takes a
+registration whose version it knows already for old. Knows the broker's topics by a table to read, and what is done with the answers by a
+callback. Invariant: after a change, every name server that answers has it before `settled` returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from orbitmq.broker import registration
+from orbitmq.broker.registration import BrokerIdentity, RegistrationAnswer, TopicSource
+from orbitmq.broker.settings.link import LinkKeys
+from orbitmq.common.errors import OrbitError, RemoteError, RemoteUnavailable, RequestRefused
+from orbitmq.protocol.codes import ResponseCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers.nameserver import QueryDataVersionResponseHeader
+from orbitmq.remoting.client import RemotingClient
+from orbitmq.remoting.name_servers import address_server_url, look_up, parse_list, split_address
+
+FIRST_PERIOD_S: Final = 10.0  # after the start: name servers that start with the broker need not wait a whole period
+FAREWELL_TIMEOUT_MS: Final = 3000
+
+log = logging.getLogger(__name__)
+
+
+class _NameServer:
+    """One name server, and what it still has to be told."""
+
+    __slots__ = ("address", "changed", "idle", "is_due", "is_plain", "is_up", "wake", "wants_all", "worker")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.is_up: bool | None = None  # None: not known yet
+        self.is_plain = False  # it cannot read compressed registrations, as those of 4.9 cannot read ours
+        self.wants_all = True  # it was not told of all topics yet, or missed something since
+        self.is_due = False  # a period is over
+        self.changed: dict[str, None] = {}
+        self.wake = asyncio.Event()
+        self.idle = asyncio.Event()
+        self.worker: asyncio.Task[None] | None = None
+
+    def rouse(self) -> None:
+        self.idle.clear()
+        self.wake.set()
+
+
+class NameServerLink:
+    """See above. `answered` hears of every registration that a name server accepted."""
+
+    def __init__(
+        self,
+        settings: LinkKeys,
+        identity: BrokerIdentity,
+        topics: TopicSource,
+        client: RemotingClient,
+        answered: Callable[[RegistrationAnswer], None],
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._topics = topics
+        self._client = client
+        self._answered = answered
+        self._name_servers: dict[str, _NameServer] = {}
+        self._timers: list[asyncio.Task[None]] = []
+        self._lookup_fails = False
+
+    @property
+    def name_servers(self) -> dict[str, bool]:
+        """The addresses of the name servers, and whether each answered last."""
+        return {address: bool(each.is_up) for address, each in self._name_servers.items()}
+
+    async def start(self) -> None:
+        """Find the name servers, register with each, and wait for those that answer."""
+        await self.refresh()
+        if not self._name_servers:
+            log.warning("no_name_server hint='clients find the broker by its address only; set namesrvAddr=host:port'")
+        self._timers = [asyncio.create_task(self._register_forever()), asyncio.create_task(self._refresh_forever())]
+        await self.settled()
+
+    async def stop(self) -> None:
+        """Tell every name server that the broker leaves; one that does not answer is not waited for long."""
+        leaving = list(self._name_servers.values())
+        self._name_servers = {}
+        await _end([*self._timers, *(each.worker for each in leaving)])
+        self._timers = []
+        await asyncio.gather(*(self._leave(each.address) for each in leaving))
+
+    def topics_changed(self, names: Iterable[str]) -> None:
+        """Tell every name server of these topics, soon."""
+        changed = dict.fromkeys(names)
+        for each in self._name_servers.values():
+            each.changed |= changed
+            each.rouse()
+
+    def register_all(self) -> None:
+        """Register all topics with every name server, soon: something that all of them have changed."""
+        for each in self._name_servers.values():
+            each.wants_all = True
+            each.rouse()
+
+    def period_over(self) -> None:
+        """Register again, soon, so that no name server takes the broker for dead."""
+        for each in self._name_servers.values():
+            each.is_due = True
+            each.rouse()
+
+    async def settled(self) -> None:
+        """Wait until every name server that is not known to be down was told of everything so far, or did not answer."""
+        waiting = [each.idle.wait() for each in self._name_servers.values() if each.is_up is not False]
+        await asyncio.gather(*waiting)
+
+    async def refresh(self) -> None:
+        """Look for the name servers anew; when that fails, those that are known stay."""
+        try:
+            addresses = await self._look_up()
+        except (OrbitError, OSError) as problem:
+            if not self._lookup_fails:
+                log.warning("name_servers_not_found why='%s' kept=%s", problem, ";".join(self._name_servers) or None)
+            self._lookup_fails = True
+            return
+        self._lookup_fails = False
+        if set(addresses) == set(self._name_servers):
+            return
+        log.info("name_servers_changed old=%s new=%s", ";".join(self._name_servers) or None, ";".join(addresses) or None)
+        gone = [each for address, each in self._name_servers.items() if address not in addresses]
+        self._name_servers = {address: self._name_servers.get(address) or self._begin(address) for address in addresses}
+        self._client.name_servers.update(addresses)
+        await _end([each.worker for each in gone])
+
+    # -- what a name server is told
+
+    def _begin(self, address: str) -> _NameServer:
+        name_server = _NameServer(address)
+        name_server.worker = asyncio.create_task(self._keep_up(name_server))
+        name_server.rouse()
+        return name_server
+
+    async def _keep_up(self, name_server: _NameServer) -> None:
+        """The worker of one name server."""
+        try:
+            while True:
+                await name_server.wake.wait()
+                name_server.wake.clear()
+                await self._try_to_tell(name_server)
+                if not name_server.wake.is_set():
+                    name_server.idle.set()
+        finally:
+            name_server.idle.set()  # nobody waits for a name server that is none any more
+
+    async def _try_to_tell(self, name_server: _NameServer) -> None:
+        try:
+            await self._tell(name_server)
+        except OrbitError as problem:
+            if name_server.is_up is not False:
+                log.warning(
+                    "name_server_lost address=%s why='%s' next_try_ms=%d", name_server.address, problem, self._settings.register_period_ms
+                )
+            name_server.is_up = False
+        except Exception:
+            log.exception("name_server_not_told address=%s", name_server.address)
+            name_server.is_up = False
+        else:
+            if not name_server.is_up:
+                log.info("name_server_has_us address=%s topics=%d", name_server.address, len(self._topics.table))
+            name_server.is_up = True
+
+    async def _tell(self, name_server: _NameServer) -> None:
+        """Bring one name server up to date."""
+        wants_all, name_server.wants_all = name_server.wants_all, False
+        is_due, name_server.is_due = name_server.is_due, False
+        changed, name_server.changed = name_server.changed, {}
+        address, settings = name_server.address, self._settings
+        try:
+            if wants_all or (is_due and (settings.force_register or await self._is_behind(address))):
+                await self._register(name_server, None)
+            elif changed and not (settings.enable_single_topic_register and await self._register_topics(address, changed)):
+                await self._register(name_server, changed)
+        except BaseException:
+            name_server.wants_all = True
+            raise
+
+    async def _register(self, name_server: _NameServer, names: Iterable[str] | None) -> None:
+        if self._settings.compressed_register and not name_server.is_plain:
+            try:
+                await self._send(name_server.address, names, compressed=True)
+            except RequestRefused as refused:
+                log.info("registration_not_compressed address=%s why='%s'", name_server.address, refused)
+            else:
+                return
+        await self._send(name_server.address, names, compressed=False)
+        name_server.is_plain = self._settings.compressed_register
+
+    async def _send(self, address: str, names: Iterable[str] | None, *, compressed: bool) -> None:
+        for request in registration.registrations(self._settings, self._identity, self._topics, names, compressed=compressed):
+            response = await self._ask(address, request)
+            self._answered(RegistrationAnswer.decode(address, response))
+
+    async def _register_topics(self, address: str, names: Iterable[str]) -> bool:
+        """Register topics alone; False when the name server, one of 4.9, does not know how."""
+        for request in registration.topic_registrations(self._settings, self._identity, self._topics, names):
+            try:
+                await self._ask(address, request)
+            except RequestRefused as refused:
+                if refused.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    return False
+                raise
+        return True
+
+    async def _is_behind(self, address: str) -> bool:
+        """Whether the name server has another version of the topics; the question alone keeps the broker alive there."""
+        response = await self._ask(address, registration.version_question(self._identity, self._topics.data_version))
+        return QueryDataVersionResponseHeader.from_fields(response.ext_fields).changed
+
+    async def _ask(self, address: str, request: RemotingCommand) -> RemotingCommand:
+        response = await self._client.invoke(address, request, self._settings.register_broker_timeout_mills)
+        if response.code != ResponseCode.SUCCESS:
+            raise RequestRefused(response.code, f"request {request.code} was answered with code {response.code}: {response.remark}")
+        return response
+
+    async def _leave(self, address: str) -> None:
+        try:
+            response = await self._client.invoke(address, registration.farewell(self._identity), FAREWELL_TIMEOUT_MS)
+        except RemoteError as problem:
+            log.warning("name_server_not_left address=%s why='%s'", address, problem)
+        else:
+            log.info("name_server_left address=%s code=%d", address, response.code)
+
+    # -- where the name servers are
+
+    async def _look_up(self) -> list[str]:
+        settings = self._settings
+        if settings.namesrv_addr:
+            addresses = parse_list(settings.namesrv_addr)
+            return await _resolved(addresses) if settings.fetch_name_srv_addr_by_dns_lookup else addresses
+        if settings.fetch_namesrv_addr_by_address_server:
+            return await look_up(address_server_url(settings.address_server, settings.address_server_group))
+        return []
+
+    async def _refresh_forever(self) -> None:
+        settings = self._settings
+        while True:
+            by_name = settings.namesrv_addr or not settings.fetch_namesrv_addr_by_address_server
+            await asyncio.sleep((settings.update_name_server_addr_period if by_name else settings.fetch_namesrv_addr_interval) / 1000)
+            await self.refresh()
+
+    async def _register_forever(self) -> None:
+        await asyncio.sleep(FIRST_PERIOD_S)
+        while True:
+            self.period_over()
+            await asyncio.sleep(self._settings.register_period_ms / 1000)
+
+
+async def _resolved(addresses: Sequence[str]) -> list[str]:
+    """Every address of every host."""
+    found: dict[str, None] = {}
+    for address in addresses:
+        host, port = split_address(address)
+        try:
+            infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as problem:
+            raise RemoteUnavailable(f"the name {host} of namesrvAddr cannot be looked up: {problem}") from problem
+        found |= dict.fromkeys(sorted(f"[{info[4][0]}]:{port}" if info[0] == socket.AF_INET6 else f"{info[4][0]}:{port}" for info in infos))
+    return list(found)
+
+
+async def _end(tasks: Iterable[asyncio.Task[None] | None]) -> None:
+    """End tasks, and wait until they did."""
+    ending = [task for task in tasks if task is not None]
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)

@@ -1,0 +1,261 @@
+"""How far each consumer group has come in each queue: consumerOffset.json, saved every few seconds, and a journal of what came since.
+
+Thread rule: the loop thread owns it. Crash rule: a commit survives a kill from the next `flush` on, and a power cut from the next save
+on; `offset_journal` tells how. Invariants: a commit may go back (a consumer was reset), which is logged; an offset below zero is kept,
+as the original keeps it, and answered as none. Pull offsets and pending resets live in memory only. Names were checked before: none
+has an `@`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+from orbitmq.broker.config_file import ConfigFile, Encoder
+from orbitmq.broker.offset_journal import OffsetJournal
+from orbitmq.common.clock import Clock
+from orbitmq.protocol.bodies.nameserver import DataVersion
+from orbitmq.protocol.bodies.offsets import SEPARATOR, ConsumerOffsets, split_key
+from orbitmq.protocol.bodies.topics import next_version
+
+VERSION_STEP: Final = 500
+
+log = logging.getLogger(__name__)
+
+
+class _Queues:
+    """The offsets of one group in the queues of one topic."""
+
+    __slots__ = ("key", "offsets")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.offsets: dict[int, int] = {}
+
+
+class Offsets:
+    """See above. `server_side_reset` (useServerSideResetOffset) may be changed while the broker runs."""
+
+    def __init__(
+        self,
+        file: ConfigFile,
+        journal: OffsetJournal,
+        clock: Clock,
+        *,
+        server_side_reset: bool = True,
+        version_step: int = VERSION_STEP,
+        state_version: Callable[[], int] = int,
+    ) -> None:
+        self.server_side_reset = server_side_reset
+        self._file = file
+        self._journal = journal
+        self._clock = clock
+        self._version_step = version_step
+        self._state_version = state_version
+        self._table: dict[str, _Queues] = {}  # by `topic@group`, in the order of the file
+        self._groups: dict[str, dict[str, _Queues]] = {}  # the same by group, then topic
+        self._pulls: dict[tuple[str, str], dict[int, int]] = {}  # by group and topic
+        self._resets: dict[tuple[str, str, int], int] = {}  # by group, topic and queue
+        self._version = DataVersion(timestamp=clock.now_ms())
+        self._commits = 0
+        self._is_changed = False
+
+    def load(self) -> None:
+        """Take over what the file says and, on top of it, what the journal says."""
+        loaded, digest = self._file.open(ConsumerOffsets.decode, self._snapshot, self._journal)
+        if loaded is not None:
+            for key, offsets in loaded.offsets.items():
+                self._add(key).offsets.update(offsets)
+            self._version = loaded.version or self._version
+        changes = self._journal.replay(digest)
+        for (key, queue_id), offset in changes.items.items():
+            if queue_id is None:
+                self._remove(key)
+            else:
+                self._add(key).offsets[queue_id] = offset
+        self._journal.start(digest, changes)
+        self._is_changed = bool(changes.items)
+        log.info("offsets_loaded keys=%d from_journal=%d", len(self._table), len(changes.items))
+
+    # What consumers do.
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, *, client: str = "") -> None:
+        """Note that the group has consumed the queue up to `offset`; `client` is who says so."""
+        self._commits += 1
+        if self._commits % self._version_step == 0:
+            self._version = next_version(self._version, self._clock.now_ms(), self._state_version())
+        try:
+            queues = self._groups[group][topic]
+        except KeyError:
+            queues = self._add(_key(group, topic))
+        stored = queues.offsets.get(queue_id)
+        if stored == offset:
+            return
+        queues.offsets[queue_id] = offset
+        self._journal.put(queues.key, queue_id, offset)
+        self._is_changed = True
+        if stored is not None and offset < stored:
+            log.warning("offset_goes_back client=%s key=%s queue=%d from=%d to=%d", client, queues.key, queue_id, stored, offset)
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where the group goes on in the queue: a pending reset, else what it committed; None when it never did."""
+        if self._resets and self.server_side_reset and (reset := self._resets.get((group, topic, queue_id))) is not None:
+            return reset
+        queues = self._find(group, topic)
+        offset = -1 if queues is None else queues.offsets.get(queue_id, -1)
+        return None if offset < 0 else offset
+
+    def commit_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note from where the group last pulled."""
+        try:
+            self._pulls[group, topic][queue_id] = offset
+        except KeyError:
+            self._pulls[group, topic] = {queue_id: offset}
+
+    def query_pull(self, group: str, topic: str, queue_id: int) -> int | None:
+        """From where the group last pulled; where it goes on when it did not pull since the start."""
+        offset = self._pulls.get((group, topic), {}).get(queue_id)
+        return self.query(group, topic, queue_id) if offset is None else offset
+
+    def clear_pull(self, group: str, topic: str) -> None:
+        """Forget from where the group pulled."""
+        self._pulls.pop((group, topic), None)
+
+    # Resets by the server: the next pull of the queue is told to go on elsewhere.
+
+    def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Let the group go on at `offset`: from now on, and once more when the consumer that does not know yet asks."""
+        if not group or not topic or queue_id < 0 or offset < 0:
+            log.warning("offset_not_reset group=%s topic=%s queue=%d offset=%d", group, topic, queue_id, offset)
+            return
+        self._resets[group, topic, queue_id] = offset
+        queues = self._add(_key(group, topic))
+        queues.offsets[queue_id] = offset
+        self._journal.put(queues.key, queue_id, offset)
+        self._is_changed = True
+        log.info("offset_reset group=%s topic=%s queue=%d offset=%d", group, topic, queue_id, offset)
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a reset waits for the consumer of the queue."""
+        return bool(self._resets) and (group, topic, queue_id) in self._resets
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The reset that waits for the consumer of the queue, which waits no more; None when there is none."""
+        return self._resets.pop((group, topic, queue_id), None) if self._resets else None
+
+    # What administrators do.
+
+    def of(self, group: str, topic: str) -> Mapping[int, int]:
+        """What the group committed in the topic, by queue."""
+        queues = self._find(group, topic)
+        return MappingProxyType({} if queues is None else queues.offsets)
+
+    def topics_of(self, group: str) -> set[str]:
+        """The topics in which the group committed anything."""
+        return set(self._groups.get(group, ()))
+
+    def groups_of(self, topic: str) -> set[str]:
+        """The groups that committed anything in the topic."""
+        return {group for group, topics in self._groups.items() if topic in topics}
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Give the target group the progress of the source in the topic; nothing when the source has none."""
+        queues = self._find(source, topic)
+        if queues is None:
+            return
+        copy = self._add(_key(target, topic))
+        self._journal.drop(copy.key)
+        copy.offsets = dict(queues.offsets)
+        for queue_id, offset in copy.offsets.items():
+            self._journal.put(copy.key, queue_id, offset)
+        self._is_changed = True
+        log.info("offsets_cloned source=%s target=%s topic=%s", source, target, topic)
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget the progress of all groups in a topic."""
+        self._delete([topics[topic] for topics in self._groups.values() if topic in topics])
+        self._pulls = {pair: queues for pair, queues in self._pulls.items() if pair[1] != topic}
+        self._resets = {reset: offset for reset, offset in self._resets.items() if reset[1] != topic}
+
+    def delete_group(self, group: str) -> None:
+        """Forget the progress of a group in all topics."""
+        self._delete(list(self._groups.get(group, {}).values()))
+        self._pulls = {pair: queues for pair, queues in self._pulls.items() if pair[0] != group}
+        self._resets = {reset: offset for reset, offset in self._resets.items() if reset[0] != group}
+
+    # Files.
+
+    @property
+    def data_version(self) -> DataVersion:
+        return self._version
+
+    def flush(self) -> bool:
+        """Make the commits so far survive a kill, at the end of a turn; False when the disk did not take them."""
+        return self._journal.flush()
+
+    def save_soon(self) -> None:
+        """Have the file written if anything changed; the broker calls it every flushConsumerOffsetInterval."""
+        if self._is_changed:
+            self._is_changed = False
+            self._file.changed()
+
+    def close(self) -> None:
+        """Save everything, blocking, and close the journal; raises what keeps the file from being saved."""
+        try:
+            self.save_soon()
+            self._file.save_now()
+        finally:
+            self._journal.close()
+
+    def encode(self, *, pretty: bool = True) -> bytes:
+        """The content of the file as the tables are now, or compact, as a slave asks for it."""
+        return self._content().encode(pretty=pretty)
+
+    def _snapshot(self) -> Encoder:
+        self._journal.snapshot_taken()
+        return partial(self._content().encode, pretty=True)
+
+    def _content(self) -> ConsumerOffsets:
+        return ConsumerOffsets(
+            offsets={key: dict(queues.offsets) for key, queues in self._table.items()},
+            pull_offsets={_key(*names): dict(queues) for names, queues in self._pulls.items()},
+            version=self._version,
+        )
+
+    # Tables.
+
+    def _find(self, group: str, topic: str) -> _Queues | None:
+        try:
+            return self._groups[group][topic]
+        except KeyError:
+            return None
+
+    def _add(self, key: str) -> _Queues:
+        """The entry of that key, new if need be; a key of another form than `topic@group` is kept for the file alone."""
+        queues = self._table.get(key)
+        if queues is None:
+            queues = self._table[key] = _Queues(key)
+            if (names := split_key(key)) is not None:
+                self._groups.setdefault(names[1], {})[names[0]] = queues
+        return queues
+
+    def _remove(self, key: str) -> None:
+        self._table.pop(key, None)
+        if (names := split_key(key)) is not None and (topics := self._groups.get(names[1])) is not None:
+            topics.pop(names[0], None)
+            if not topics:
+                del self._groups[names[1]]
+
+    def _delete(self, deleted: list[_Queues]) -> None:
+        for queues in deleted:
+            log.info("offsets_deleted key=%s offsets=%s", queues.key, queues.offsets)
+            self._remove(queues.key)
+            self._journal.drop(queues.key)
+            self._is_changed = True
+
+
+def _key(group: str, topic: str) -> str:
+    return f"{topic}{SEPARATOR}{group}"

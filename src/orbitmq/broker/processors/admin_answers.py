@@ -1,0 +1,106 @@
+"""What requests of operators share: bodies that may be unreadable, answers that wait for the disk, tables given out in pages.
+
+Knows neither topics nor groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from orbitmq.broker.config_file import SavedCallback
+from orbitmq.common import atomic_file
+from orbitmq.common.errors import DamagedFile, ProtocolError, RequestRefused
+from orbitmq.protocol import fastjson
+from orbitmq.protocol.bodies.nameserver import DataVersion
+from orbitmq.protocol.codes import ResponseCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.remoting.channel import Channel
+from orbitmq.store.queues import Queues
+
+T = TypeVar("T")
+WhenSaved = Callable[[SavedCallback], None]  # that of a ConfigFile
+
+REMARK_LEFT: Final = "not set any response code"  # the original forgets to clear its default remark when some requests succeed
+
+
+class PageSettings(Protocol):
+    """What of the configuration pages look at."""
+
+    @property
+    def split_metadata_size(self) -> int: ...
+
+
+class Page(NamedTuple):
+    """Which part of a table is wanted."""
+
+    begin: int
+    size: int
+
+
+def read_body(decode: Callable[[bytes], T], request: RemotingCommand) -> T:
+    """The request's body; one that is missing or cannot be read is refused, and the connection lives on."""
+    if not request.body:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"request {request.code} needs a body, and came without; nothing was changed")
+    try:
+        return decode(request.body)
+    except ProtocolError as problem:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR, f"the body of request {request.code} cannot be read: {problem}; nothing was changed"
+        ) from problem
+
+
+def answer_when_saved(when_saved: WhenSaved, channel: Channel, request: RemotingCommand, answer: RemotingCommand) -> None:
+    """Send the answer when all changes so far are on disk; say so when they could not be saved."""
+
+    def tell(failure: Exception | None) -> None:
+        if request.is_oneway:
+            return
+        if failure is None:
+            channel.send(answer)
+        else:
+            remark = f"the change is in effect, and could not be saved: {failure}; it is tried again, and lost if the broker stops before"
+            channel.send(request.answer(ResponseCode.SYSTEM_ERROR, remark))
+
+    when_saved(tell)
+
+
+def wanted_page(settings: PageSettings, seq: int | None, count: int | None, version: str | None, current: DataVersion) -> Page | None:
+    """The part of a table that is asked for: from its beginning when it is not what it was; None when all of it is."""
+    if seq is None and count is None and version is None:
+        return None
+    if seq is None:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a page needs the number that it begins with (topicSeq, groupSeq)")
+    if count is not None and count <= 0:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"a page of {count} is none; ask for one at least (maxTopicNum, maxGroupNum)")
+    begin = seq if _is_version(version, current) else 0
+    if begin < 0:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"no page begins with {begin}; the first begins with 0")
+    return Page(begin, settings.split_metadata_size if count is None else min(count, settings.split_metadata_size))
+
+
+def kept_json(path: Path) -> bytes | None:
+    """The JSON that a small file, or its backup, holds, as it is; None when there is no such file."""
+    try:
+        return atomic_file.read_or_backup(path, _json)
+    except (OSError, DamagedFile) as problem:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{path.name} cannot be read: {problem}") from problem
+
+
+def min_offset(queues: Queues, topic: str, queue_id: int) -> int:
+    """The offset of the first message of a queue, of either kind; 0 when there is no such queue."""
+    queue = queues.plain.find(topic, queue_id) or queues.batch.find(topic, queue_id)
+    return 0 if queue is None else queue.min_offset
+
+
+def _json(data: bytes) -> bytes:
+    fastjson.loads(data)
+    return data
+
+
+def _is_version(text: str | None, current: DataVersion) -> bool:
+    try:
+        return bool(text) and DataVersion.from_json(fastjson.loads(text or "")) == current
+    except ProtocolError:
+        return False

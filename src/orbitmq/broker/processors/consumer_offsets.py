@@ -1,0 +1,275 @@
+"""How far consumer groups are: committed, asked for, compared with the ends of queues, copied from group to group.
+
+Rules live in `Offsets`. Invariant: a request that is refused changes nothing. Against the original: an offset or a queue below zero is not
+committed (there it would wipe out how far the group was); QUERY_CORRECTION_OFFSET leaves the groups that it is told to pass over as they
+are (there their offsets are deleted); CLONE_GROUP_OFFSET without a topic copies all topics (there none).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, Protocol
+
+from orbitmq.broker.consumers import Consumers
+from orbitmq.broker.groups import Groups
+from orbitmq.broker.offsets import Offsets
+from orbitmq.broker.processors.admin_answers import kept_json, min_offset
+from orbitmq.broker.topic_names import check_group
+from orbitmq.broker.topics import Topics
+from orbitmq.common.clock import Clock
+from orbitmq.common.errors import RequestRefused
+from orbitmq.protocol import fastjson
+from orbitmq.protocol.bodies.admin_groups import encode_group_list, encode_group_subscription
+from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.consume_stats import (
+    ConsumedQueue,
+    ConsumeStats,
+    QueueTimeSpan,
+    encode_all_consume_stats,
+    encode_correction_offsets,
+    encode_time_spans,
+)
+from orbitmq.protocol.bodies.nameserver import DataVersion, TopicConfig, TopicList
+from orbitmq.protocol.bodies.subscriptions import SubscriptionData
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers import groups as group_headers
+from orbitmq.protocol.headers import offsets as headers
+from orbitmq.protocol.headers import topics as topic_headers
+from orbitmq.protocol.headers.base import Header
+from orbitmq.remoting.channel import Channel
+from orbitmq.remoting.dispatch import Handler
+from orbitmq.store.message_store import MessageStore
+from orbitmq.store.reads import GetStatus
+from orbitmq.store.types import QueueKey, QueueOffset
+
+_NO_FIELDS: Final = Header()  # the original answers some requests with an empty header
+_NO_OFFSET: Final = (1 << 63) - 1
+
+
+class ConsumerOffsetSettings(Protocol):
+    """What of the configuration requests about offsets look at."""
+
+    @property
+    def broker_name(self) -> str: ...
+
+
+class ConsumerOffsetProcessor:
+    """14, 15, 43, 45, 208, 300, 303, 308, 314, 317, 343 and 345.
+
+    `address` is where clients reach this broker; `get_tps` says how many messages of a topic a group gets a second; `delay_file` holds how
+    far delayed messages were delivered.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerOffsetSettings,
+        *,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        consumers: Consumers,
+        store: MessageStore,
+        clock: Clock,
+        address: Callable[[], str],
+        get_tps: Callable[[str, str], float],
+        delay_file: Path,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._consumers = consumers
+        self._store = store
+        self._clock = clock
+        self._address = address
+        self._get_tps = get_tps
+        self._delay_file = delay_file
+        self._started_ms = clock.now_ms()
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update_offset,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.get_all_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.get_all_delay_offsets,
+            RequestCode.GET_CONSUME_STATS: self.get_consume_stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.get_all_consume_stats,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.query_time_span,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.query_correction,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone_offsets,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.query_groups,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.query_topics,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.query_subscription,
+        }
+
+    # -- what consumers ask and say
+
+    def query_offset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = headers.QueryConsumerOffsetRequestHeader.from_fields(request.ext_fields)
+        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            if header.set_zero_if_not_found is False:
+                remark = "Not found, do not set to zero, maybe this group boot first"
+                return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, header=_NO_FIELDS)
+            if not self._is_young(header.topic, header.queue_id):
+                remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+                return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, header=_NO_FIELDS)
+            offset = 0
+        return request.answer(ResponseCode.SUCCESS, header=headers.QueryConsumerOffsetResponseHeader(offset=offset))
+
+    def _is_young(self, topic: str, queue_id: int) -> bool:
+        """Whether the queue still has its first message, and memory has it too: then a new group begins with it."""
+        found = self._store.reads.get(QueueKey(topic, queue_id), QueueOffset(0), count_max=1)
+        return found.min_offset <= 0 and found.status is GetStatus.FOUND and not found.suggest_slave
+
+    def update_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = headers.UpdateConsumerOffsetRequestHeader.from_fields(request.ext_fields)
+        group, topic, queue_id, offset = header.consumer_group, header.topic, header.queue_id, header.commit_offset
+        if group not in self._groups:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if self._topics.find(topic) is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if queue_id < 0 or offset < 0:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"offset {offset} of queue {queue_id} of {topic} cannot be committed for {group}: both begin with 0",
+            )
+        if self._offsets.server_side_reset and self._offsets.has_reset(group, topic, queue_id):
+            return request.answer(ResponseCode.SUCCESS, "Offset has been previously reset", header=_NO_FIELDS)
+        self._offsets.commit(group, topic, queue_id, offset, client=channel.remote_address)
+        return request.answer(ResponseCode.SUCCESS, header=_NO_FIELDS)
+
+    # -- what slaves ask
+
+    def get_all_offsets(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return request.answer(ResponseCode.SUCCESS, body=self._offsets.encode(pretty=False))
+
+    def get_all_delay_offsets(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Tell how far delayed messages were delivered: what an original that had this store last left."""
+        nothing = {"dataVersion": DataVersion(timestamp=self._started_ms).to_json(), "offsetTable": {}}
+        return request.answer(ResponseCode.SUCCESS, body=kept_json(self._delay_file) or fastjson.dumps(nothing))
+
+    # -- what operators ask: how far behind
+
+    def get_consume_stats(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = group_headers.GetConsumeStatsRequestHeader.from_fields(request.ext_fields)
+        group, stats = header.consumer_group, ConsumeStats()
+        named = [topic for topic in (header.topic_list or "").split(";") if topic.strip()]
+        for config in self._known(named or self._subscribed(group, header.topic)):
+            for queue_id in range(config.read_queue_nums):
+                consumed = self._consumed(group, config.name, queue_id)
+                pulled = self._offsets.query_pull(group, config.name, queue_id)
+                stats.queues[self._queue(config.name, queue_id)] = consumed._replace(
+                    pull_offset=max(consumed.consumer_offset, -1 if pulled is None else pulled)
+                )
+            stats.consume_tps += self._get_tps(config.name, group)
+        return request.answer(ResponseCode.SUCCESS, body=stats.encode())
+
+    def get_all_consume_stats(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        is_order = group_headers.GetConsumeStatsInBrokerHeader.from_fields(request.ext_fields).is_order
+        groups = {
+            config.name: [
+                ConsumeStats(
+                    {self._queue(topic.name, id_): self._consumed(config.name, topic.name, id_) for id_ in range(topic.write_queue_nums)},
+                    self._get_tps(topic.name, config.name),
+                )
+                for topic in self._known(self._subscribed(config.name))
+                if topic.order or not is_order
+            ]
+            for config in self._groups
+        }
+        return request.answer(ResponseCode.SUCCESS, body=encode_all_consume_stats(self._address(), groups))
+
+    def query_time_span(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = group_headers.QueryConsumeTimeSpanRequestHeader.from_fields(request.ext_fields)
+        config = self._topics.find(header.topic)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        spans = [self._time_span(header.group, header.topic, queue_id) for queue_id in range(config.write_queue_nums)]
+        return request.answer(ResponseCode.SUCCESS, body=encode_time_spans(spans))
+
+    def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
+        """The times of a queue; the delay of a group that consumed nothing yet is as long as time is, as the original has it."""
+        first_ms = self._store.reads.earliest_time(QueueKey(topic, queue_id))
+        end = self._store.queues.max_offset(topic, queue_id)
+        committed = self._offsets.query(group, topic, queue_id)
+        consumed = -1 if committed is None else committed
+        return QueueTimeSpan(
+            self._queue(topic, queue_id),
+            min_ms=first_ms,
+            max_ms=self._time_of(topic, queue_id, end - 1),
+            consumed_ms=self._time_of(topic, queue_id, consumed - 1) if consumed > 0 else first_ms,
+            delay_ms=self._clock.now_ms() - self._time_of(topic, queue_id, consumed) if consumed < end else 0,
+        )
+
+    def query_correction(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Tell, by queue, the smallest offset of the groups; none (the largest number) where the compared group is behind it."""
+        header = headers.QueryCorrectionOffsetHeader.from_fields(request.ext_fields)
+        topic, passed_over = header.topic, set((header.filter_groups or "").split(","))
+        least: dict[int, int] = {}
+        for group in self._offsets.groups_of(topic) - passed_over:
+            for queue_id, offset in self._offsets.of(group, topic).items():
+                if offset >= min_offset(self._store.queues, topic, queue_id):
+                    least[queue_id] = min(offset, least.get(queue_id, offset))
+        for queue_id, offset in self._offsets.of(header.compare_group, topic).items():
+            if least.get(queue_id, offset) > offset:
+                least[queue_id] = _NO_OFFSET
+        return request.answer(ResponseCode.SUCCESS, body=encode_correction_offsets(least))
+
+    # -- what operators ask: who consumes what
+
+    def query_groups(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        topic = topic_headers.QueryTopicConsumeByWhoRequestHeader.from_fields(request.ext_fields).topic
+        groups = self._offsets.groups_of(topic).union(self._consumers.groups_of_topic(topic))
+        return request.answer(ResponseCode.SUCCESS, body=encode_group_list(sorted(groups)))
+
+    def query_topics(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        group = topic_headers.QueryTopicsByConsumerRequestHeader.from_fields(request.ext_fields).group
+        topics = TopicList(sorted(self._offsets.topics_of(group)), self._address())
+        return request.answer(ResponseCode.SUCCESS, body=topics.encode())
+
+    def query_subscription(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = topic_headers.QuerySubscriptionByConsumerRequestHeader.from_fields(request.ext_fields)
+        subscription = None if header.topic is None else self._subscriptions(header.group).get(header.topic)
+        return request.answer(ResponseCode.SUCCESS, body=encode_group_subscription(header.group, header.topic, subscription))
+
+    def clone_offsets(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = headers.CloneGroupOffsetRequestHeader.from_fields(request.ext_fields)
+        check_group(header.dest_group)
+        if header.offline:
+            topics = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
+        else:
+            topics = self._subscribed(header.src_group, header.topic)
+        for config in self._known(topics):
+            self._offsets.clone(header.src_group, header.dest_group, config.name)
+        return request.answer(ResponseCode.SUCCESS)
+
+    # -- shared
+
+    def _subscriptions(self, group: str) -> dict[str, SubscriptionData]:
+        """What a group subscribes, by topic; nothing when it is not online."""
+        online = self._consumers.find(group)
+        return {} if online is None else online.subscriptions
+
+    def _subscribed(self, group: str, topic: str | None = None) -> list[str]:
+        """The topics of which a group has offsets, or the one that is named; of a group that is online, those that it subscribes."""
+        subscriptions = self._subscriptions(group)
+        topics = [topic] if topic and not topic.isspace() else sorted(self._offsets.topics_of(group))
+        return [each for each in topics if not subscriptions or each in subscriptions]
+
+    def _known(self, topics: Iterable[str]) -> Iterable[TopicConfig]:
+        return filter(None, map(self._topics.find, dict.fromkeys(topics)))
+
+    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(topic, self._settings.broker_name, queue_id)
+
+    def _consumed(self, group: str, topic: str, queue_id: int) -> ConsumedQueue:
+        offset = self._offsets.query(group, topic, queue_id) or 0
+        last_ms = self._time_of(topic, queue_id, offset - 1) if offset else 0
+        return ConsumedQueue(self._store.queues.max_offset(topic, queue_id), offset, last_timestamp=max(last_ms, 0))
+
+    def _time_of(self, topic: str, queue_id: int, offset: int) -> int:
+        """When a message of a queue was stored; -1 when there is no such one."""
+        return self._store.reads.store_time_of(QueueKey(topic, queue_id), QueueOffset(offset)) if offset >= 0 else -1

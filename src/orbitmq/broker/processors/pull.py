@@ -1,0 +1,250 @@
+"""Pulls: who may read which queue, what of it is found, and what waits for a message that is not there yet.
+
+The executable specification of pulling: whatever serves pulls faster gives the same answers. Looking up and holding happen without anything
+in between, so no message slips by. Invariant: a pull is answered once, now or when `PullHold` releases it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from orbitmq.broker.consumers import Consumers
+from orbitmq.broker.groups import Groups
+from orbitmq.broker.long_polling import HeldPull, PullHold
+from orbitmq.broker.offsets import Offsets
+from orbitmq.broker.subscriptions import build_subscription
+from orbitmq.broker.topics import Topics
+from orbitmq.common.errors import RequestRefused
+from orbitmq.protocol.bodies.groups import GroupConfig
+from orbitmq.protocol.bodies.nameserver import PERM_READ, TopicConfig
+from orbitmq.protocol.bodies.subscriptions import MessageModel, SubscriptionData, is_tag_type
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from orbitmq.remoting.channel import Channel
+from orbitmq.remoting.dispatch import Handler, failure
+from orbitmq.store.dispatch import Arrival
+from orbitmq.store.reads import GetResult, GetStatus, Reads, TagsFilter
+from orbitmq.store.types import QueueKey, QueueOffset
+
+COMMITS_OFFSET: Final = 1  # of the pull's system flag
+SUSPENDS: Final = 2
+HAS_SUBSCRIPTION: Final = 4
+
+_EMPTY = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
+_CODES: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class PullSettings(Protocol):
+    """What of the configuration pulls look at."""
+
+    @property
+    def broker_name(self) -> str: ...
+    @property
+    def broker_permission(self) -> int: ...
+    @property
+    def lite_pull_message_enable(self) -> bool: ...
+    @property
+    def slave_read_enable(self) -> bool: ...
+
+
+class PullListener(Protocol):
+    """Hears of every look into a queue, and what it found."""
+
+    def pulled(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None: ...
+
+
+class PullProcessor:
+    """11 and 361."""
+
+    def __init__(
+        self,
+        settings: PullSettings,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        consumers: Consumers,
+        reads: Reads,
+        hold: PullHold,
+        monotonic_ms: Callable[[], int],
+        listener: PullListener,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._consumers = consumers
+        self._reads = reads
+        self._hold = hold
+        self._monotonic_ms = monotonic_ms
+        self._listener = listener
+
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+
+    def pull(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """Answer a pull, or let it wait."""
+        return self._pull(channel, request, may_wait=True)
+
+    # -- those that wait
+
+    def arrived(self, arrival: Arrival) -> None:
+        """Answer the pulls that wait for this message."""
+        for pull in self._hold.on_arrival(arrival.queue, arrival.next_offset, arrival.tags_code):
+            self._again(pull)
+
+    def expire(self) -> None:
+        """Answer the pulls that waited long enough."""
+        for pull in self._hold.expire(self._monotonic_ms()):
+            self._again(pull)
+
+    def disconnected(self, channel: Channel) -> None:
+        """Forget the pulls of a connection that is gone."""
+        self._hold.drop(channel)
+
+    def _again(self, pull: HeldPull) -> None:
+        try:
+            answer = self._pull(pull.channel, pull.request, may_wait=False)
+        except Exception as problem:  # the topic may be gone meanwhile
+            answer = failure(pull.request, problem)
+        assert answer is not None, "a pull waits once"
+        pull.channel.send(answer)
+
+    # -- one pull
+
+    def _pull(self, channel: Channel, request: RemotingCommand, *, may_wait: bool) -> RemotingCommand | None:
+        header = PullMessageRequestHeader.from_fields(request.ext_fields)
+        group, topic = self._checked(request, header)
+        subscription = self._subscription(header, group)
+        reset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        queue = QueueKey(header.topic, header.queue_id)
+        codes = subscription.wanted_codes
+        wanted = None if codes is None else TagsFilter(codes)
+        result = self._reads.get(queue, QueueOffset(header.queue_offset), count_max=header.max_msg_nums, wanted=wanted)
+        if may_wait and header.sys_flag & COMMITS_OFFSET:
+            self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, client=channel.remote_address)
+        self._offsets.commit_pull(header.consumer_group, header.topic, header.queue_id, header.queue_offset)
+        if reset is not None:
+            return self._answer(request, header, group, topic, result, ResponseCode.PULL_OFFSET_MOVED, next_offset=reset)
+        code = self._code(result, header)
+        if code == ResponseCode.PULL_NOT_FOUND and may_wait and header.sys_flag & SUSPENDS:
+            held = HeldPull(channel, request, QueueOffset(header.queue_offset), header.suspend_timeout_millis, wanted)
+            if self._hold.hold(queue, held, self._monotonic_ms()):
+                return None
+        if may_wait or code == ResponseCode.SUCCESS:
+            self._listener.pulled(header.consumer_group, header.topic, header.queue_id, result.message_count, len(result.records))
+        return self._answer(request, header, group, topic, result, code, next_offset=result.next_offset)
+
+    def _answer(
+        self,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        group: GroupConfig,
+        topic: TopicConfig,
+        result: GetResult,
+        code: ResponseCode,
+        *,
+        next_offset: int,
+    ) -> RemotingCommand:
+        suggested = 0
+        if self._settings.slave_read_enable:
+            suggested = group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
+        fields = PullMessageResponseHeader(
+            suggest_which_broker_id=suggested,
+            next_begin_offset=next_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+            topic_sys_flag=topic.sys_flag,
+            group_sys_flag=group.sys_flag,
+        )
+        remark = result.status.name if code != ResponseCode.PULL_OFFSET_MOVED or result.status is not GetStatus.FOUND else "OFFSET_RESET"
+        body = bytes(result.records) if code == ResponseCode.SUCCESS else None
+        return request.answer(code, remark, header=fields, body=body)
+
+    def _code(self, result: GetResult, header: PullMessageRequestHeader) -> ResponseCode:
+        if result.status in _EMPTY:
+            return ResponseCode.PULL_NOT_FOUND if header.queue_offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+        return _CODES[result.status]
+
+    # -- who may read
+
+    def _checked(self, request: RemotingCommand, header: PullMessageRequestHeader) -> tuple[GroupConfig, TopicConfig]:
+        """Everything that can be refused before the subscription is looked at, in the original's order."""
+        settings = self._settings
+        if not settings.broker_permission & PERM_READ:
+            raise _forbidden(
+                f"the broker[{settings.broker_name}] pulling message is forbidden (brokerPermission={settings.broker_permission})"
+            )
+        if request.code == RequestCode.LITE_PULL_MESSAGE and not settings.lite_pull_message_enable:
+            raise _forbidden(f"the broker[{settings.broker_name}] for lite pull consumer is forbidden (litePullMessageEnable=false)")
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist: create it, or set autoCreateSubscriptionGroup=true",
+            )
+        if not group.consume_enable:
+            raise _forbidden(f"subscription group no permission, {header.consumer_group}: its consumeEnable is false")
+        topic = self._topics.find(header.topic)
+        if topic is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! Send to it, or create it"
+            )
+        if not topic.perm & PERM_READ:
+            raise _forbidden(f"the topic[{header.topic}] pulling message is forbidden: its perm is {topic.perm}, without read")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            )
+        return group, topic
+
+    def _subscription(self, header: PullMessageRequestHeader, config: GroupConfig) -> SubscriptionData:
+        """What the pull wants: as it says, or as its group said in its last heartbeat."""
+        if header.sys_flag & HAS_SUBSCRIPTION:
+            subscription = build_subscription(header.topic, header.subscription, header.expression_type, header.sub_version)
+        else:
+            subscription = self._known_subscription(header, config)
+        if not is_tag_type(subscription.expression_type):
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {subscription.expression_type}: subscribe by tags",
+            )
+        return subscription
+
+    def _known_subscription(self, header: PullMessageRequestHeader, config: GroupConfig) -> SubscriptionData:
+        name = header.consumer_group
+        online = self._consumers.find(name)
+        if online is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist, {name}: no member has sent a heartbeat yet"
+            )
+        if online.message_model is MessageModel.BROADCASTING and not config.consume_broadcast_enable:
+            raise _forbidden(f"the consumer group[{name}] can not consume by broadcast way: its consumeBroadcastEnable is false")
+        if not self._groups.is_readable(name, header.topic):
+            raise _forbidden(f"the consumer group[{name}] is forbidden for topic[{header.topic}]")
+        subscription = online.subscriptions.get(header.topic)
+        if subscription is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist, group {name} subscribes other topics than {header.topic}",
+            )
+        if subscription.sub_version < header.sub_version:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                f"the consumer's subscription not latest: known is {subscription.sub_version} of {name}; the next heartbeat brings it",
+            )
+        return subscription
+
+
+def _forbidden(remark: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.NO_PERMISSION, remark)

@@ -1,0 +1,174 @@
+"""Look-ups in the store: messages by key or place, the ends of queues, offsets by time, the entries of a queue.
+
+Nothing here changes anything. A topic or queue that is not there is an empty one, as it is to the original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from orbitmq.broker.consumers import Consumers
+from orbitmq.broker.processors.admin_answers import REMARK_LEFT, min_offset
+from orbitmq.common.errors import RequestRefused
+from orbitmq.protocol.bodies.admin_topics import ConsumeQueueEntries, QueueEntry, encode_entry_unit
+from orbitmq.protocol.bodies.subscriptions import SubscriptionData
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers import offsets as offset_headers
+from orbitmq.protocol.headers import query as headers
+from orbitmq.protocol.headers.base import BoundaryType
+from orbitmq.remoting.channel import Channel
+from orbitmq.remoting.dispatch import Handler
+from orbitmq.store.batch_consume_queue import BatchConsumeQueue
+from orbitmq.store.consume_queue import Boundary, ConsumeQueue, Entry
+from orbitmq.store.consume_queue_ext import is_ext_address
+from orbitmq.store.message_store import MessageStore
+from orbitmq.store.types import LogOffset, QueueKey, QueueOffset, StoreTimeMs
+
+_BY_TAGS: Final = "T"  # of indexType: the key is the text of a message's tags
+_ENTRIES_MAX: Final = 10_000  # in one answer: the original gives what is left of a file, which holds its thread for as long
+
+
+class QuerySettings(Protocol):
+    """What of the configuration look-ups look at."""
+
+    @property
+    def default_query_max_num(self) -> int: ...
+    @property
+    def max_msgs_num_batch(self) -> int: ...
+
+
+class QueryProcessor:
+    """12, 29 to 33 and 321."""
+
+    def __init__(self, settings: QuerySettings, store: MessageStore, consumers: Consumers) -> None:
+        self._settings = settings
+        self._store = store
+        self._consumers = consumers
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.QUERY_MESSAGE: self.query_message,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.view_message,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
+            RequestCode.GET_MAX_OFFSET: self.get_max_offset,
+            RequestCode.GET_MIN_OFFSET: self.get_min_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.get_earliest_time,
+            RequestCode.QUERY_CONSUME_QUEUE: self.query_consume_queue,
+        }
+
+    # -- messages
+
+    def query_message(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = headers.QueryMessageRequestHeader.from_fields(request.ext_fields)
+        count = self._settings.default_query_max_num if header.unique_key_query else header.max_num
+        if count < 0:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"maxNum={count} messages cannot be found; ask for one at least")
+        found = self._store.reads.query_records(
+            header.topic,
+            header.key,
+            count_max=min(count, self._settings.max_msgs_num_batch),
+            begin_ms=header.begin_timestamp,
+            end_ms=header.end_timestamp,
+            by_tags=header.index_type == _BY_TAGS,
+        )
+        told = headers.QueryMessageResponseHeader(
+            index_last_update_timestamp=found.last_time_ms, index_last_update_phyoffset=found.last_offset
+        )
+        if not found.record_count:
+            remark = "can not find message, maybe time range not correct"
+            return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, header=told)
+        return request.answer(ResponseCode.SUCCESS, header=told, body=found.records)
+
+    def view_message(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        offset = headers.ViewMessageRequestHeader.from_fields(request.ext_fields).offset
+        record = self._store.reads.record_at(LogOffset(offset)) if offset >= 0 else None
+        if record is None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"can not find message by the offset, {offset}; no message begins there, or it was deleted",
+            )
+        return request.answer(ResponseCode.SUCCESS, body=record)
+
+    # -- offsets
+
+    def search_offset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = offset_headers.SearchOffsetRequestHeader.from_fields(request.ext_fields)
+        boundary = Boundary.UPPER if header.boundary_type is BoundaryType.UPPER else Boundary.LOWER
+        offset = self._store.reads.offset_by_time(QueueKey(header.topic, header.queue_id), StoreTimeMs(header.timestamp), boundary)
+        return request.answer(ResponseCode.SUCCESS, header=offset_headers.SearchOffsetResponseHeader(offset=offset))
+
+    def get_max_offset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = offset_headers.GetMaxOffsetRequestHeader.from_fields(request.ext_fields)
+        offset = self._store.queues.max_offset(header.topic, header.queue_id)
+        return request.answer(ResponseCode.SUCCESS, header=offset_headers.GetMaxOffsetResponseHeader(offset=offset))
+
+    def get_min_offset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = offset_headers.GetMinOffsetRequestHeader.from_fields(request.ext_fields)
+        offset = min_offset(self._store.queues, header.topic, header.queue_id)
+        return request.answer(ResponseCode.SUCCESS, "", header=offset_headers.GetMinOffsetResponseHeader(offset=offset))
+
+    def get_earliest_time(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = offset_headers.GetEarliestMsgStoretimeRequestHeader.from_fields(request.ext_fields)
+        time_ms = self._store.reads.earliest_time(QueueKey(header.topic, header.queue_id))
+        return request.answer(ResponseCode.SUCCESS, header=offset_headers.GetEarliestMsgStoretimeResponseHeader(timestamp=time_ms))
+
+    # -- entries
+
+    def query_consume_queue(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = headers.QueryConsumeQueueRequestHeader.from_fields(request.ext_fields)
+        topic, queue_id, index = header.topic, header.queue_id or 0, header.index or 0
+        if topic is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the field topic is missing; name the topic of the queue")
+        queues = self._store.queues
+        queue = queues.plain.find(topic, queue_id) or queues.batch.find(topic, queue_id)
+        if queue is None or not queue.min_offset <= index < queue.max_offset:
+            return request.answer(ResponseCode.SUCCESS, f"Index {index} of {queue_id}@{topic} is not exist!")
+        subscription = filter_data = None
+        if header.consumer_group is not None:
+            group = self._consumers.find(header.consumer_group)
+            subscription = None if group is None else group.subscriptions.get(topic)
+            filter_data = f"{header.consumer_group}@{topic} is not online!" if subscription is None else "null"
+        body = ConsumeQueueEntries(
+            min_offset=queue.min_offset,
+            max_offset=queue.max_offset,
+            entries=_entries(queue, index, index + min(header.count or 0, _ENTRIES_MAX), subscription),
+            subscription=subscription,
+            filter_data=filter_data,
+        )
+        return request.answer(ResponseCode.SUCCESS, REMARK_LEFT, body=body.encode())
+
+
+def _entries(queue: ConsumeQueue | BatchConsumeQueue, begin: int, end: int, subscription: SubscriptionData | None) -> Iterator[QueueEntry]:
+    """The entries of the messages in a range, as far as there are any; one for each batch in a queue of batches."""
+    while begin < end:
+        if isinstance(queue, BatchConsumeQueue):
+            batch = queue.get(QueueOffset(begin))
+            if batch is None:
+                return
+            begin = batch.next_offset
+            yield QueueEntry(batch.log_offset, batch.size, batch.tags_code)
+        else:
+            entry = queue.get(QueueOffset(begin))
+            if entry is None:
+                return
+            begin += 1
+            yield _with_unit(queue, entry, subscription)
+
+
+def _with_unit(queue: ConsumeQueue, entry: Entry, subscription: SubscriptionData | None) -> QueueEntry:
+    """The entry with what the ext file says of it, if that is where its tags code is."""
+    if not is_ext_address(entry.tags_code):
+        return QueueEntry(*entry)
+    unit = queue.ext_unit(entry.tags_code)
+    if unit is None:
+        return QueueEntry(*entry, problem=f"Cq extend not exist!addr: {entry.tags_code}")
+    codes = None if subscription is None else subscription.wanted_codes
+    return QueueEntry(
+        entry.log_offset,
+        entry.size,
+        unit.tags_code,
+        unit=encode_entry_unit(unit.tags_code, unit.store_time_ms, unit.size),
+        matches=subscription is not None and (codes is None or unit.tags_code in codes),
+    )

@@ -1,0 +1,192 @@
+"""Offsets that an operator resets, and the offsets that clients themselves have.
+
+With useServerSideResetOffset the broker keeps the new offsets, and tells a consumer when it pulls next; without it the consumers that are
+online are told at once, and commit them. Invariant: all queues of a request are reset, or none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, Protocol
+
+from orbitmq.broker.clients import Member
+from orbitmq.broker.consumers import Consumers
+from orbitmq.broker.groups import Groups
+from orbitmq.broker.offsets import Offsets
+from orbitmq.broker.processors.admin_answers import REMARK_LEFT, min_offset
+from orbitmq.broker.topics import Topics
+from orbitmq.common.errors import ProtocolError, RemoteError, RequestRefused
+from orbitmq.protocol.bodies.admin_groups import (
+    decode_client_offsets,
+    encode_consumer_status,
+    encode_reset_offsets,
+    encode_reset_offsets_for_cpp,
+)
+from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.nameserver import TopicConfig
+from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers import offsets as headers
+from orbitmq.protocol.versions import V3_0_7_SNAPSHOT, describe
+from orbitmq.remoting.channel import Channel
+from orbitmq.remoting.dispatch import Handler
+from orbitmq.store.message_store import MessageStore
+from orbitmq.store.types import QueueKey, StoreTimeMs
+
+log = logging.getLogger(__name__)
+
+_CALL_TIMEOUT_MS: Final = 5_000
+_ALL_QUEUES: Final = -1
+_NO_OFFSET: Final = -1
+
+
+class ResetSettings(Protocol):
+    """What of the configuration resets look at."""
+
+    @property
+    def broker_name(self) -> str: ...
+    @property
+    def use_server_side_reset_offset(self) -> bool: ...
+
+
+class ResetProcessor:
+    """222, and 223, which asks clients and so needs a lane."""
+
+    def __init__(
+        self, settings: ResetSettings, *, topics: Topics, groups: Groups, offsets: Offsets, consumers: Consumers, store: MessageStore
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._consumers = consumers
+        self._store = store
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.get_status,
+        }
+
+    # -- resets
+
+    def reset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = headers.ResetOffsetRequestHeader.from_fields(request.ext_fields)
+        if self._settings.use_server_side_reset_offset:
+            return request.answer(ResponseCode.SUCCESS, body=encode_reset_offsets(self._reset_here(header)))
+        offsets = self._reset_by_clients(header, for_cpp=request.language is LanguageCode.CPP)
+        return request.answer(ResponseCode.SUCCESS, REMARK_LEFT, body=encode_reset_offsets(offsets))
+
+    def _reset_here(self, header: headers.ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
+        """Keep the new offsets until the consumer of each queue pulls."""
+        topic, group = header.topic, header.group
+        config = self._topics.find(topic)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+        if group not in self._groups:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
+        queue_id = _ALL_QUEUES if header.queue_id is None else header.queue_id
+        if queue_id < 0:
+            offsets = {each: self._offset_at(topic, each, header.timestamp) for each in range(config.read_queue_nums)}
+        elif header.offset is not None and header.offset != _NO_OFFSET:
+            offsets = {queue_id: self._checked(topic, queue_id, header.offset)}
+        else:
+            offsets = {queue_id: self._offset_at(topic, queue_id, header.timestamp)}
+        if not offsets:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"No queues to reset. {topic} has no queue to read from (readQueueNums)")
+        for each, offset in offsets.items():
+            self._offsets.assign_reset(group, topic, each, offset)
+        return {MessageQueue(topic, self._settings.broker_name, each): offset for each, offset in offsets.items()}
+
+    def _reset_by_clients(self, header: headers.ResetOffsetRequestHeader, *, for_cpp: bool) -> dict[MessageQueue, int]:
+        """Have every consumer of the group that is online take the new offsets."""
+        topic, group = header.topic, header.group
+        config = self._topics.find(topic)
+        if config is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST, f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
+            )
+        offsets = self._offsets_for_clients(header, config)
+        online = self._consumers.find(group)
+        if online is None:
+            raise RequestRefused(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {header.timestamp}",
+            )
+        members = list(online.members.values())
+        _check_versions(members)
+        told = headers.ResetOffsetRequestHeader(
+            topic=topic, group=group, timestamp=header.timestamp, is_force=False, queue_id=_ALL_QUEUES
+        )  # what is forced was decided here
+        body = encode_reset_offsets_for_cpp(offsets) if for_cpp else encode_reset_offsets(offsets)
+        for member in members:
+            try:
+                member.channel.invoke_oneway(RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, body))
+            except RemoteError as problem:
+                log.error("offset_reset_not_told group=%s topic=%s client=%s why=%s", group, topic, member.info.client_id, problem)
+        return offsets
+
+    def _offsets_for_clients(self, header: headers.ResetOffsetRequestHeader, config: TopicConfig) -> dict[MessageQueue, int]:
+        """The new offset of each queue; unless it is forced, no group goes forward."""
+        offsets: dict[MessageQueue, int] = {}
+        for queue_id in range(config.write_queue_nums):
+            consumed = self._offsets.query(header.group, header.topic, queue_id)
+            if consumed is None:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"THe consumer group <{header.group}> not exist: it never committed an offset of queue {queue_id} of {header.topic}",
+                )
+            wanted = self._offset_at(header.topic, queue_id, header.timestamp)
+            queue = MessageQueue(header.topic, self._settings.broker_name, queue_id)
+            offsets[queue] = wanted if header.is_force else min(wanted, consumed)
+        return offsets
+
+    def _offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """The offset that a time has in a queue; its end for a time below zero."""
+        if time_ms < 0:
+            return self._store.queues.max_offset(topic, queue_id)
+        return self._store.reads.offset_by_time(QueueKey(topic, queue_id), StoreTimeMs(time_ms))
+
+    def _checked(self, topic: str, queue_id: int, offset: int) -> int:
+        low, high = min_offset(self._store.queues, topic, queue_id), self._store.queues.max_offset(topic, queue_id)
+        if not low <= offset <= high + 1:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"Target offset {offset} not in consume queue range [{low}-{high}]")
+        return offset
+
+    # -- what clients have
+
+    async def get_status(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Ask the members of a group, or the one that is named, for the offsets that they have; those that do not say are left out."""
+        header = headers.GetConsumerStatusRequestHeader.from_fields(request.ext_fields)
+        online = self._consumers.find(header.group)
+        if online is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]")
+        members = list(online.members.values())
+        _check_versions(members)
+        if header.client_addr and not header.client_addr.isspace():
+            members = [member for member in members if member.info.client_id == header.client_addr][:1]
+        answers = await asyncio.gather(*(self._status_of(member, header.topic, header.group) for member in members))
+        told = {member.info.client_id: answer for member, answer in zip(members, answers, strict=True) if answer is not None}
+        return request.answer(ResponseCode.SUCCESS, REMARK_LEFT, body=encode_consumer_status(told))
+
+    async def _status_of(self, member: Member, topic: str, group: str) -> dict[MessageQueue, int] | None:
+        question = headers.GetConsumerStatusRequestHeader(topic=topic, group=group)
+        try:
+            answer = await member.channel.invoke(
+                RemotingCommand.request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, question), _CALL_TIMEOUT_MS
+            )
+            return decode_client_offsets(answer.body) if answer.code == ResponseCode.SUCCESS and answer.body else None
+        except (RemoteError, ProtocolError) as problem:
+            log.error("consumer_status_unknown group=%s topic=%s client=%s why=%s", group, topic, member.info.client_id, problem)
+            return None
+
+
+def _check_versions(members: list[Member]) -> None:
+    """RequestRefused when one of them is too old to be asked or told."""
+    for member in members:
+        if member.info.version < V3_0_7_SNAPSHOT:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the client does not support this feature. version={describe(member.info.version)} of {member.info.client_id}; upgrade it",
+            )

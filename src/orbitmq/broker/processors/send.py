@@ -1,0 +1,302 @@
+"""Sends, SEND_MESSAGE in both spellings and batches: what may be sent where, what is stored of it, and when the sender hears of it.
+
+The executable specification of sending: whatever serves sends faster answers and stores the same bytes. Knows topics, groups and store;
+neither sockets nor time but those it is handed. Invariant: a send that is refused changes nothing, but for a topic that was created for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final, NamedTuple, Protocol
+
+from orbitmq.broker.groups import Groups
+from orbitmq.broker.topic_names import DEAD_LETTER_PREFIX, FORBIDDEN_TO_SEND, RETRY_PREFIX, check_topic
+from orbitmq.broker.topics import READ_WRITE, Topics
+from orbitmq.common.errors import MessageIllegal, RequestRefused, StoreError, StoreFull, StoreReadOnly
+from orbitmq.message import batch, flags, hosts, properties
+from orbitmq.message.message_id import offset_id
+from orbitmq.message.record_write import Message
+from orbitmq.protocol.bodies.nameserver import PERM_WRITE, TopicConfig
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader
+from orbitmq.protocol.versions import V3_4_9
+from orbitmq.remoting.channel import Channel
+from orbitmq.remoting.dispatch import Handler
+from orbitmq.store.config import FlushMode
+from orbitmq.store.group_commit import Outcome
+from orbitmq.store.log_batch import Appended
+from orbitmq.store.message_store import MessageStore
+
+_BORN_HOST: Final = "born_host"  # of a channel's attributes: its peer as records hold it
+_DELAYED: Final = (
+    properties.DELAY,
+    properties.TIMER_DELAY_SEC,
+    properties.TIMER_DELAY_MS,
+    properties.TIMER_DELIVER_MS,
+)
+_OUTCOMES: Final = {
+    Outcome.DONE: (ResponseCode.SUCCESS, None),
+    Outcome.TIMED_OUT: (
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        "the disk did not confirm the message in time; it is stored, and may be safe soon",
+    ),
+}
+
+
+class SendSettings(Protocol):
+    """What of the configuration sends look at."""
+
+    @property
+    def broker_cluster_name(self) -> str: ...
+    @property
+    def broker_name(self) -> str: ...
+    @property
+    def broker_permission(self) -> int: ...
+    @property
+    def region_id(self) -> str: ...
+    @property
+    def trace_on(self) -> bool: ...
+    @property
+    def start_accept_send_request_time_stamp(self) -> int: ...
+
+
+class SendListener(Protocol):
+    """Hears of every message that was stored."""
+
+    def stored(self, topic: str, queue_id: int, count: int, size: int) -> None: ...
+
+
+class _Sent(NamedTuple):
+    """What a producer asked for, once it is known that it may."""
+
+    header: SendMessageRequestHeader
+    topic: TopicConfig
+    message: Message
+    unique_key: str
+    waits: bool  # for the disk, if the broker does
+
+
+class SendProcessor:
+    """10, 310 and 320."""
+
+    def __init__(
+        self,
+        settings: SendSettings,
+        topics: Topics,
+        groups: Groups,
+        store: MessageStore,
+        store_host: bytes,
+        now_ms: Callable[[], int],
+        new_unique_key: Callable[[], str],
+        listener: SendListener,
+        random: Random,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._store = store
+        self._store_host = store_host
+        self._now_ms = now_ms
+        self._new_unique_key = new_unique_key
+        self._listener = listener
+        self._random = random
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.SEND_MESSAGE: self.send,
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
+        }
+
+    def send(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """Store one message, or a batch that says so in its header."""
+        kind = SendMessageRequestHeader if request.code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
+        header = kind.from_fields(request.ext_fields)
+        if header.batch:
+            return self._store_batch(channel, request, header)
+        sent = self._checked(channel, request, header)
+        return self._answered(channel, request, sent, lambda: [self._store.append(sent.message)])
+
+    def send_batch(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """Store the messages of a batch one behind the other."""
+        return self._store_batch(channel, request, SendMessageRequestHeaderV2.from_fields(request.ext_fields))
+
+    def _store_batch(self, channel: Channel, request: RemotingCommand, header: SendMessageRequestHeader) -> RemotingCommand | None:
+        if header.topic.startswith(RETRY_PREFIX):
+            raise _illegal(f"batch request does not support retry group {header.topic}; send its messages one by one")
+        sent = self._checked(channel, request, header)
+        try:
+            if sent.topic.attributes.get("queue.type") == "BatchCQ":
+                batch.make_inner(sent.message)
+                return self._answered(channel, request, sent, lambda: [self._store.append(sent.message)])
+            messages = batch.split(sent.message)
+        except MessageIllegal as error:
+            raise _illegal(str(error)) from error
+        if not messages:
+            raise _illegal("a batch without a message; send at least one")
+        more = self._more_properties()
+        for message in messages:
+            message.properties = properties.extended(message.properties, more)
+        return self._answered(channel, request, sent, lambda: self._store.append_batch(messages))
+
+    # -- what may be sent
+
+    def _checked(self, channel: Channel, request: RemotingCommand, header: SendMessageRequestHeader) -> _Sent:
+        """Everything that can be refused, in the original's order; then the message as it will be stored."""
+        settings, now_ms = self._settings, self._now_ms()
+        if now_ms < settings.start_accept_send_request_time_stamp:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker unable to service, until {settings.start_accept_send_request_time_stamp} (startAcceptSendRequestTimeStamp)",
+            )
+        topic = self._topic(header)
+        queue_id = header.queue_id
+        queue_count = max(topic.read_queue_nums, topic.write_queue_nums)
+        if queue_id >= queue_count:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, {header.topic} has {queue_count} queues: send to one of 0 to {queue_count - 1}",
+            )
+        if queue_id < 0:
+            queue_id = self._random.randrange(topic.write_queue_nums) if topic.write_queue_nums > 0 else 0
+        found = properties.parse(header.properties or "")
+        self._check_kind(found, header)
+        reconsume_times = header.reconsume_times or 0
+        if header.topic.startswith(RETRY_PREFIX):
+            topic, queue_id = self._retried(request, header, topic, queue_id, reconsume_times)
+        unique_key = found.get(properties.UNIQUE_KEY)
+        more = self._more_properties()
+        if unique_key is None:
+            unique_key = more[properties.UNIQUE_KEY] = self._new_unique_key()
+        raw = properties.without((header.properties or "").encode("utf-8", "replace"), properties.POP_CK)
+        message = Message(
+            topic.name.encode(),
+            request.body or b"",
+            born_host=_born_host(channel),
+            born_time_ms=header.born_timestamp,
+            queue_id=queue_id,
+            flag=header.flag,
+            sys_flag=header.sys_flag | (flags.MULTI_TAGS if topic.filter_type == "MULTI_TAG" else 0),
+            reconsume_times=reconsume_times,
+            properties=properties.extended(raw, more),
+        )
+        return _Sent(header, topic, message, unique_key, found.get(properties.WAIT) != "false")
+
+    def _topic(self, header: SendMessageRequestHeader) -> TopicConfig:
+        found = self._topics.find(header.topic)
+        if not self._settings.broker_permission & PERM_WRITE and found is not None and found.order:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._settings.broker_name}] sending message is forbidden (brokerPermission)",
+            )
+        if header.topic in FORBIDDEN_TO_SEND:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden: the broker alone writes it"
+            )
+        if found is None:
+            check_topic(header.topic)
+            found = self._topics.for_send(
+                header.topic, header.default_topic, header.default_topic_queue_nums, unit_mode=bool(header.unit_mode)
+            )
+        if found is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please! Create it, or let brokers do so (autoCreateTopicEnable=true)",
+            )
+        return found
+
+    def _check_kind(self, found: dict[str, str], header: SendMessageRequestHeader) -> None:
+        """Refuse what has to wait for its time or for its transaction: an ordinary message would be neither late nor undone."""
+        delayed = next((name for name in _DELAYED if found.get(name, "0") != "0"), None)
+        if delayed is not None:
+            raise _illegal(
+                f"property {delayed}={found[delayed]}: this broker delivers no message later; send it without, or to another broker"
+            )
+        if found.get(properties.TRANSACTION_PREPARED) == "true" or header.sys_flag & flags.TransactionType.ROLLBACK:
+            raise _illegal(f"property {properties.TRANSACTION_PREPARED}: this broker has no transactions; send an ordinary message")
+
+    def _retried(
+        self, request: RemotingCommand, header: SendMessageRequestHeader, topic: TopicConfig, queue_id: int, reconsume_times: int
+    ) -> tuple[TopicConfig, int]:
+        """Where a message goes that a consumer sends back by itself: to the retry topic, or to the dead letters once it came too often."""
+        name = header.topic.removeprefix(RETRY_PREFIX)
+        group = self._groups.find(name)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {name}: create it, or set autoCreateSubscriptionGroup=true",
+            )
+        times_max = group.retry_max_times
+        if request.version >= V3_4_9 and header.max_reconsume_times is not None:
+            times_max = header.max_reconsume_times
+        if reconsume_times <= times_max:
+            return topic, queue_id
+        return self._topics.for_send_back(DEAD_LETTER_PREFIX + name, 1, READ_WRITE), 0
+
+    def _more_properties(self) -> dict[str, str | None]:
+        """What the broker adds to every message."""
+        settings = self._settings
+        return {
+            properties.MSG_REGION: settings.region_id,
+            properties.TRACE_ON: "true" if settings.trace_on else "false",
+            properties.CLUSTER: settings.broker_cluster_name,
+        }
+
+    # -- what is answered, and when
+
+    def _answered(
+        self, channel: Channel, request: RemotingCommand, sent: _Sent, append: Callable[[], list[Appended]]
+    ) -> RemotingCommand | None:
+        """Store it, and answer: at once, or when the disk has it."""
+        appended = self._stored(append)
+        self._listener.stored(sent.topic.name, sent.message.queue_id, len(appended), sum(each.size for each in appended))
+        header = self._header(sent, appended)
+        if self._store.config.flush_mode is FlushMode.ASYNC or not sent.waits:
+            return request.answer(ResponseCode.SUCCESS, header=header)
+
+        if request.is_oneway:
+            return None
+
+        def tell(outcome: Outcome) -> None:
+            code, remark = _OUTCOMES.get(outcome, (ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal))
+            channel.send(request.answer(code, remark, header=header))
+
+        self._store.when_safe(appended[-1].end, tell)
+        return None
+
+    def _stored(self, append: Callable[[], list[Appended]]) -> list[Appended]:
+        try:
+            appended = append()
+            self._store.commit()
+        except MessageIllegal as error:
+            raise _illegal(str(error)) from error
+        except (StoreReadOnly, StoreFull) as error:
+            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}") from error
+        except StoreError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the message was not stored: {error}") from error
+        return appended
+
+    def _header(self, sent: _Sent, appended: list[Appended]) -> SendMessageResponseHeader:
+        return SendMessageResponseHeader(
+            msg_id=",".join(offset_id(self._store_host, each.offset) for each in appended),
+            queue_id=sent.message.queue_id,
+            queue_offset=appended[0].queue_offset,
+            transaction_id=sent.unique_key,
+            msg_region=self._settings.region_id,
+            trace_on=self._settings.trace_on,
+        )
+
+
+def _illegal(remark: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
+
+
+def _born_host(channel: Channel) -> bytes:
+    """The peer as records hold it, worked out once for each connection."""
+    found: bytes | None = channel.attributes.get(_BORN_HOST)
+    if found is None:
+        address, _, port = channel.remote_address.rpartition(":")
+        found = channel.attributes[_BORN_HOST] = hosts.pack(address.strip("[]"), int(port))
+    return found

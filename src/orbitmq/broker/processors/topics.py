@@ -1,0 +1,215 @@
+"""Topics as operators see them: created, changed, deleted, listed, and the ends of their queues.
+
+Rules live in `Topics`. An answer to a change is sent when the change is on disk. Invariant: a request that is refused changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from orbitmq.broker.attributes import parse_changes
+from orbitmq.broker.offsets import Offsets
+from orbitmq.broker.processors.admin_answers import (
+    REMARK_LEFT,
+    PageSettings,
+    WhenSaved,
+    answer_when_saved,
+    min_offset,
+    read_body,
+    wanted_page,
+)
+from orbitmq.broker.topic_names import RETRY_PREFIX
+from orbitmq.broker.topics import Topics
+from orbitmq.common.errors import RequestRefused
+from orbitmq.protocol import fastjson
+from orbitmq.protocol.bodies.admin_topics import TopicOffset, encode_topic_stats
+from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.nameserver import (
+    PERM_INHERIT,
+    PERM_PRIORITY,
+    PERM_READ,
+    PERM_WRITE,
+    DataVersion,
+    TopicConfig,
+    TopicList,
+)
+from orbitmq.protocol.bodies.topics import decode_topic_list, encode_all_topics
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers import topics as headers
+from orbitmq.remoting.channel import Channel
+from orbitmq.remoting.dispatch import Handler
+from orbitmq.store.message_store import MessageStore
+from orbitmq.store.types import QueueKey, QueueOffset
+
+_FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+_QUEUES_MAX: Final = 1 << 16  # ours: every queue costs each answer that lists them
+_PERM_MAX: Final = PERM_PRIORITY | PERM_READ | PERM_WRITE | PERM_INHERIT
+_LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
+
+
+class TopicSettings(PageSettings, Protocol):
+    """What of the configuration requests about topics look at."""
+
+    @property
+    def broker_name(self) -> str: ...
+    @property
+    def clear_retry_topic_when_delete_topic(self) -> bool: ...
+
+
+class TopicProcessor:
+    """17, 18, 21, 202, 215, 305, 306, 316, 329 and 351.
+
+    `when_saved` is that of topics.json; `put_tps` says how many messages a second a topic gets; `deleted` hears of topics that are gone.
+    """
+
+    def __init__(
+        self,
+        settings: TopicSettings,
+        *,
+        topics: Topics,
+        offsets: Offsets,
+        store: MessageStore,
+        when_saved: WhenSaved,
+        put_tps: Callable[[str], float],
+        deleted: Callable[[str], object],
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._offsets = offsets
+        self._store = store
+        self._when_saved = when_saved
+        self._put_tps = put_tps
+        self._deleted = deleted
+        self._mapping_version = DataVersion(timestamp=topics.data_version.timestamp)  # of static topics, of which there are none
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update_topic,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_topics,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.get_all_topics,
+            RequestCode.GET_TOPIC_CONFIG: self.get_topic,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.get_system_topics,
+            RequestCode.GET_TOPIC_STATS_INFO: self.get_topic_stats,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired_queues,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired_log,
+        }
+
+    # -- changes
+
+    def update_topic(self, channel: Channel, request: RemotingCommand) -> None:
+        header = headers.CreateTopicRequestHeader.from_fields(request.ext_fields)
+        config = TopicConfig(
+            header.topic,
+            header.read_queue_nums,
+            header.write_queue_nums,
+            header.perm,
+            header.topic_filter_type,
+            header.topic_sys_flag or 0,
+            header.order,
+            parse_changes(header.attributes),
+        )
+        self._update(channel, request, [config])
+
+    def update_topics(self, channel: Channel, request: RemotingCommand) -> None:
+        self._update(channel, request, read_body(decode_topic_list, request))
+
+    def _update(self, channel: Channel, request: RemotingCommand, wanted: list[TopicConfig]) -> None:
+        for config in wanted:
+            _check(config)
+        self._topics.update(*wanted)
+        answer_when_saved(self._when_saved, channel, request, request.answer(ResponseCode.SUCCESS, REMARK_LEFT))
+
+    def delete_topic(self, channel: Channel, request: RemotingCommand) -> None:
+        topic = headers.DeleteTopicRequestHeader.from_fields(request.ext_fields).topic
+        retry_topics = self._pop_retry_topics(topic) if self._settings.clear_retry_topic_when_delete_topic else []
+        for name in (topic, *retry_topics):
+            self._topics.delete(name)
+            self._offsets.delete_topic(name)
+            self._store.delete_topic(name)
+            self._deleted(name)
+        answer_when_saved(self._when_saved, channel, request, request.answer(ResponseCode.SUCCESS))
+
+    def _pop_retry_topics(self, topic: str) -> list[str]:
+        """The topics that hold what groups could not consume of the topic, when they popped it."""
+        names = [f"{RETRY_PREFIX}{group}{mark}{topic}" for group in sorted(self._offsets.groups_of(topic)) for mark in "+_"]
+        return [name for name in names if self._topics.find(name) is not None]
+
+    def clean_unused_topics(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Delete the queues of topics that are no more."""
+        known = {key.topic for folder in (self._store.queues.plain, self._store.queues.batch) for key in folder}
+        for topic in known.difference(self._topics.table):
+            if not self._topics.is_system(topic) and not topic.startswith(_LIGHT_QUEUE_PREFIX):
+                self._store.delete_topic(topic)
+                self._deleted(topic)
+        return request.answer(ResponseCode.SUCCESS)
+
+    def clean_expired_queues(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        self._store.retention.clean_unused_queues()
+        return request.answer(ResponseCode.SUCCESS)
+
+    def delete_expired_log(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        self._store.retention.delete_expired_now()
+        return request.answer(ResponseCode.SUCCESS)
+
+    # -- looks
+
+    def get_all_topics(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = headers.GetAllTopicConfigRequestHeader.from_fields(request.ext_fields)
+        version = self._topics.data_version
+        page = wanted_page(self._settings, header.topic_seq, header.max_topic_num, header.data_version, version)
+        topics = self._topics.table if page is None else self._topics.page(*page)
+        return request.answer(
+            ResponseCode.SUCCESS,
+            header=headers.GetAllTopicConfigResponseHeader(total_topic_num=len(self._topics)),
+            body=encode_all_topics(topics, version, self._mapping_version),
+        )
+
+    def get_topic(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        topic = headers.GetTopicConfigRequestHeader.from_fields(request.ext_fields).topic
+        config = self._topics.find(topic)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+        return request.answer(ResponseCode.SUCCESS, body=fastjson.dumps(config.to_json()))
+
+    def get_system_topics(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return request.answer(ResponseCode.SUCCESS, body=TopicList(sorted(self._topics.system_topics)).encode())
+
+    def get_topic_stats(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        topic = headers.GetTopicStatsInfoRequestHeader.from_fields(request.ext_fields).topic
+        config = self._topics.find(topic)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        offsets = {
+            MessageQueue(topic, self._settings.broker_name, queue_id): self._ends(topic, queue_id)
+            for queue_id in range(max(config.read_queue_nums, config.write_queue_nums))
+        }
+        return request.answer(ResponseCode.SUCCESS, body=encode_topic_stats(offsets, self._put_tps(topic)))
+
+    def _ends(self, topic: str, queue_id: int) -> TopicOffset:
+        queues = self._store.queues
+        end = queues.max_offset(topic, queue_id)
+        last_ms = self._store.reads.store_time_of(QueueKey(topic, queue_id), QueueOffset(end - 1)) if end > 0 else 0
+        return TopicOffset(min_offset(queues, topic, queue_id), end, last_ms)
+
+
+def _check(config: TopicConfig) -> None:
+    """RequestRefused for what no topic can have; the original takes numbers as they come, and serves them somehow."""
+    if config.filter_type not in _FILTER_TYPES:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"topicFilterType = [{config.filter_type}] value invalid; it is one of {', '.join(_FILTER_TYPES)}",
+        )
+    for name, count in (("readQueueNums", config.read_queue_nums), ("writeQueueNums", config.write_queue_nums)):
+        if not 0 <= count <= _QUEUES_MAX:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER, f"{name}={count} of topic[{config.name}] cannot be served; give 0 to {_QUEUES_MAX} queues"
+            )
+    if not 0 <= config.perm <= _PERM_MAX:
+        raise RequestRefused(
+            ResponseCode.INVALID_PARAMETER,
+            f"perm={config.perm} of topic[{config.name}] is no permission; it is the sum of {PERM_READ} (read) and {PERM_WRITE} (write)",
+        )

@@ -1,0 +1,143 @@
+"""What a broker says to a name server: the requests, made from who it is and what topics it has. Pure: sending is the link's matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.settings.link import LinkSettings
+from orbitmq.protocol import fastjson
+from orbitmq.protocol.bodies.nameserver import PERM_READ, PERM_WRITE, DataVersion, QueueData, TopicConfig, TopicRouteData, decode_kv_table
+from orbitmq.protocol.bodies.registration import RegisterBrokerBody, body_crc32
+from orbitmq.protocol.codes import RequestCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers import nameserver as headers
+
+
+class TopicSource(Protocol):
+    """The broker's topics, as they are at any time."""
+
+    @property
+    def table(self) -> Mapping[str, TopicConfig]: ...
+    @property
+    def data_version(self) -> DataVersion: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerIdentity:
+    """Who a broker is, and where clients and slaves reach it."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str
+    zone: str | None = None
+
+    @classmethod
+    def of(cls, config: BrokerConfig, listen_port: int) -> BrokerIdentity:
+        """The broker of that configuration, which really listens on that port."""
+        return cls(
+            cluster_name=config.broker_cluster_name,
+            broker_name=config.broker_name,
+            broker_id=config.broker_id,
+            address=_joined(config.broker_ip1, listen_port),
+            ha_address=_joined(config.broker_ip2, config.ha_listen_port or listen_port + 1),
+            zone=config.zone,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationAnswer:
+    """What a name server told a broker that registered; `order_topics` are None when it said nothing of ordered topics."""
+
+    name_server: str
+    ha_server_addr: str | None
+    master_addr: str | None
+    order_topics: Mapping[str, str] | None
+
+    @classmethod
+    def decode(cls, name_server: str, response: RemotingCommand) -> RegistrationAnswer:
+        header = headers.RegisterBrokerResponseHeader.from_fields(response.ext_fields)
+        return cls(
+            name_server=name_server,
+            ha_server_addr=header.ha_server_addr,
+            master_addr=header.master_addr,
+            order_topics=decode_kv_table(response.body) if response.body else None,
+        )
+
+
+def registrations(
+    settings: LinkSettings, identity: BrokerIdentity, topics: TopicSource, names: Iterable[str] | None = None, *, compressed: bool = False
+) -> Iterator[RemotingCommand]:
+    """The requests, mostly one, that bring all topics, or those of `names` that are there, as they are now."""
+    version = topics.data_version
+    shown = [_as_shown(settings, topic) for topic in _chosen(topics, names)]
+    if names is not None and not shown:
+        return
+    size = settings.split_registration_size if settings.enable_split_registration else len(shown) or 1
+    for at in range(0, len(shown) or 1, size):
+        body = RegisterBrokerBody(data_version=version, topics={topic.name: topic for topic in shown[at : at + size]})
+        content = body.encode(compressed=compressed)
+        header = headers.RegisterBrokerRequestHeader(
+            broker_name=identity.broker_name,
+            broker_addr=identity.address,
+            cluster_name=identity.cluster_name,
+            ha_server_addr=identity.ha_address,
+            broker_id=identity.broker_id,
+            enable_acting_master=False,
+            compressed=compressed,
+            body_crc32=body_crc32(content),
+            zone_name=identity.zone,
+        )
+        yield RemotingCommand.request(RequestCode.REGISTER_BROKER, header, content)
+
+
+def topic_registrations(
+    settings: LinkSettings, identity: BrokerIdentity, topics: TopicSource, names: Iterable[str]
+) -> Iterator[RemotingCommand]:
+    """The requests, one for each topic, that name servers of 5.x know."""
+    for each in _chosen(topics, names):
+        topic = _as_shown(settings, each)
+        queues = QueueData(identity.broker_name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.sys_flag)
+        body = TopicRouteData(queue_datas=[queues]).encode(standard_keys=False)
+        yield RemotingCommand.request(RequestCode.REGISTER_TOPIC_IN_NAMESRV, headers.RegisterTopicRequestHeader(topic=topic.name), body)
+
+
+def version_question(identity: BrokerIdentity, version: DataVersion) -> RemotingCommand:
+    """Whether the name server has the topics of another version."""
+    header = headers.QueryDataVersionRequestHeader(
+        broker_name=identity.broker_name,
+        broker_addr=identity.address,
+        cluster_name=identity.cluster_name,
+        broker_id=identity.broker_id,
+    )
+    return RemotingCommand.request(RequestCode.QUERY_DATA_VERSION, header, fastjson.dumps(version.to_json()))
+
+
+def farewell(identity: BrokerIdentity) -> RemotingCommand:
+    """The broker leaves."""
+    header = headers.UnRegisterBrokerRequestHeader(
+        broker_name=identity.broker_name,
+        broker_addr=identity.address,
+        cluster_name=identity.cluster_name,
+        broker_id=identity.broker_id,
+    )
+    return RemotingCommand.request(RequestCode.UNREGISTER_BROKER, header)
+
+
+def _chosen(topics: TopicSource, names: Iterable[str] | None) -> list[TopicConfig]:
+    table = topics.table
+    return list(table.values()) if names is None else [table[name] for name in names if name in table]
+
+
+def _as_shown(settings: LinkSettings, topic: TopicConfig) -> TopicConfig:
+    """The topic with the permissions that the broker leaves it."""
+    both = PERM_READ | PERM_WRITE
+    return topic if settings.broker_permission & both == both else topic._replace(perm=topic.perm & settings.broker_permission)
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"

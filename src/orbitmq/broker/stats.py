@@ -1,0 +1,289 @@
+"""Statistics by topic, group and queue: counters, sampled into windows of a minute, an hour and a day (the original's BrokerStatsManager).
+
+A counter is two sums, of values and of calls. Every 10 s, 10 min and 1 h a sample of both is put into a window that keeps the last 7, 7
+and 25; what a window says is the difference of its last and first sample. A window starts with zeros one interval before its first
+sample. Keys are made by `stat_key`; a key's parts stand in the order that the original and its tools know.
+
+Sans-IO: time comes in as `now_ms`. Whoever counts often keeps the Counter and calls `add`: two additions. A counter that is forgotten
+(idle for a day, or its topic or group was deleted) starts from nothing; one that somebody still holds comes back with its next `add`, so
+nobody need ask again for what he holds.
+
+Invariants: there are at most `counters_max` counters and one for the rest of each name; a tick samples a bounded number, and `next_ms`
+says when to call it again.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections import deque
+from collections.abc import Iterator
+from enum import StrEnum
+from itertools import islice
+from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
+
+from orbitmq.protocol.bodies.stats import StatsView, StatsWindow
+
+COUNTERS_MAX: Final = 100_000  # some 1.6 kB each
+COUNTERS_PER_TICK_MAX: Final = 2_000
+IDLE_MS_MAX: Final = 86_400_000
+OTHER_KEY: Final = "(other)"  # no topic or group can be called so
+
+log = logging.getLogger(__name__)
+
+
+class StatName(StrEnum):
+    """What is counted; the comment is the key."""
+
+    TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"  # topic
+    TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"  # topic
+    TOPIC_PUT_LATENCY = "TOPIC_PUT_LATENCY"  # queue id, topic
+    QUEUE_PUT_NUMS = "QUEUE_PUT_NUMS"  # topic, queue id
+    QUEUE_PUT_SIZE = "QUEUE_PUT_SIZE"  # topic, queue id
+    QUEUE_GET_NUMS = "QUEUE_GET_NUMS"  # topic, queue id, group
+    QUEUE_GET_SIZE = "QUEUE_GET_SIZE"  # topic, queue id, group
+    GROUP_GET_NUMS = "GROUP_GET_NUMS"  # topic, group
+    GROUP_GET_SIZE = "GROUP_GET_SIZE"  # topic, group
+    GROUP_GET_LATENCY = "GROUP_GET_LATENCY"  # queue id, topic, group
+    GROUP_GET_FALL_SIZE = "GROUP_GET_FALL_SIZE"  # queue id, topic, group; the latest value, not a sum
+    GROUP_GET_FALL_TIME = "GROUP_GET_FALL_TIME"  # queue id, topic, group; the latest value, not a sum
+    GROUP_ACK_NUMS = "GROUP_ACK_NUMS"  # topic, group
+    GROUP_CK_NUMS = "GROUP_CK_NUMS"  # topic, group
+    SNDBCK_PUT_NUMS = "SNDBCK_PUT_NUMS"  # topic, group
+    BROKER_PUT_NUMS = "BROKER_PUT_NUMS"  # cluster, as all below
+    BROKER_GET_NUMS = "BROKER_GET_NUMS"
+    BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
+    BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
+    BROKER_ACK_NUMS = "BROKER_ACK_NUMS"
+    BROKER_CK_NUMS = "BROKER_CK_NUMS"
+    CONSUMER_REGISTER_TIME = "CONSUMER_REGISTER_TIME"
+    PRODUCER_REGISTER_TIME = "PRODUCER_REGISTER_TIME"
+    CHANNEL_ACTIVITY = "CHANNEL_ACTIVITY"  # CONNECT, CLOSE, IDLE or EXCEPTION
+
+
+_MOMENTS: Final = frozenset({StatName.GROUP_GET_FALL_SIZE, StatName.GROUP_GET_FALL_TIME})
+# Where the key has the topic: counted from the end where the queue id in front may be missing.
+_TOPIC_AT: Final = {
+    **dict.fromkeys((name for name in StatName if name.startswith(("TOPIC_PUT", "QUEUE", "SNDBCK"))), 0),
+    **dict.fromkeys((name for name in StatName if name.startswith("GROUP")), -2),
+    StatName.TOPIC_PUT_LATENCY: -1,
+}
+_GROUP_AT: Final = dict.fromkeys((name for name in StatName if name.startswith(("GROUP", "SNDBCK", "QUEUE_GET"))), -1)
+_ALWAYS: Final = frozenset(StatName) - _TOPIC_AT.keys()  # a handful, so neither limited nor forgotten
+
+
+class _Window(NamedTuple):
+    at: int
+    interval_ms: int
+    samples_max: int
+
+
+MINUTE: Final = _Window(0, 10_000, 7)
+HOUR: Final = _Window(1, 600_000, 7)
+DAY: Final = _Window(2, 3_600_000, 25)
+_WINDOWS: Final = (MINUTE, HOUR, DAY)
+_FIELDS: Final = 3  # of a sample: time, value, times
+
+
+def stat_key(*parts: str | int) -> str:
+    """The key of these parts."""
+    return "@".join(map(str, parts))
+
+
+def _no_samples() -> tuple[array[int], array[int], array[int]]:
+    return array("q"), array("q"), array("q")  # by window; flat, since there are many counters
+
+
+class Counter:
+    """The sums of one name and key. `value` and `times` only grow, unless it is a moment (`set`)."""
+
+    __slots__ = ("__weakref__", "changed_ms", "key", "name", "samples", "times", "value")
+
+    def __init__(self, name: StatName, key: str, now_ms: int) -> None:
+        self.name = name
+        self.key = key
+        self.changed_ms = now_ms
+        self.reset()
+
+    def reset(self) -> None:
+        """Start from nothing."""
+        self.value = 0
+        self.times = 0
+        self.samples = _no_samples()
+
+    def add(self, value: int, times: int = 1) -> None:
+        """Count `times` calls that were worth `value` together."""
+        self.value += value
+        self.times += times
+
+    def set(self, value: int) -> None:
+        """Note the latest value of a moment."""
+        self.value = value
+        self.times += 1
+
+    def window(self, window: _Window) -> StatsWindow:
+        """What the window's samples say; nothing before the first."""
+        samples = self.samples[window.at]
+        if not samples:
+            return StatsWindow()
+        elapsed_ms = samples[-3] - samples[0]
+        total = samples[-2] - samples[1]
+        times = samples[-1] - samples[2]
+        return StatsWindow(total, total * 1000.0 / elapsed_ms if elapsed_ms > 0 else 0.0, total / times if times > 0 else 0.0)
+
+    def sample(self, window: _Window, now_ms: int) -> None:
+        """Put a sample into the window."""
+        samples = self.samples[window.at]
+        if window is MINUTE and self._is_changed():
+            self.changed_ms = now_ms
+        if not samples:
+            samples.extend((now_ms - window.interval_ms, 0, 0))
+        samples.extend((now_ms, self.value, self.times))
+        if len(samples) > window.samples_max * _FIELDS:
+            del samples[:_FIELDS]
+
+    def is_idle_since(self, at_ms: int) -> bool:
+        """Whether nothing was counted since then."""
+        return self.changed_ms < at_ms and not self._is_changed()
+
+    def _is_changed(self) -> bool:
+        samples = self.samples[MINUTE.at]
+        return not samples or samples[-2] != self.value or samples[-1] != self.times
+
+
+class Stats:
+    """All counters."""
+
+    def __init__(self, now_ms: int, *, counters_max: int = COUNTERS_MAX, idle_ms_max: int | None = IDLE_MS_MAX) -> None:
+        self._counters_max = counters_max
+        self._idle_ms_max = idle_ms_max
+        self._counters: dict[str, dict[str, Counter]] = {name: {} for name in StatName}
+        self._forgotten: WeakValueDictionary[tuple[str, str], Counter] = WeakValueDictionary()
+        self._is_full = False
+        self._now_ms = now_ms
+        self._due_ms = [now_ms + window.interval_ms for window in _WINDOWS]
+        self._passes: deque[tuple[_Window, Iterator[Counter]]] = deque()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._counters.values()))
+
+    def counter(self, name: StatName, key: str) -> Counter:
+        """The counter to keep and add to; that of the rest when there are too many."""
+        counter = self._counters[name].get(key)
+        if counter is None:
+            counter = self._forgotten.pop((name, key), None)
+            if counter is None:
+                if len(self) + len(self._forgotten) >= self._counters_max and name not in _ALWAYS:
+                    return self._other(name)
+                counter = Counter(name, key, self._now_ms)
+            self._take_in(counter)
+        return counter
+
+    def all_of(self, name: StatName) -> list[tuple[str, Counter]]:
+        """Every key of a name, and its counter."""
+        return list(self._counters[name].items())
+
+    def view(self, name: str, key: str) -> StatsView | None:
+        """The windows of a statistic; None when there is none, and for moments, which the original shows to nobody either."""
+        counter = self._find(name, key)
+        if counter is None or name in _MOMENTS:
+            return None
+        return StatsView(minute=counter.window(MINUTE), hour=counter.window(HOUR), day=counter.window(DAY))
+
+    def tps(self, name: StatName, key: str) -> float:
+        """What was counted per second in the last minute."""
+        counter = self._find(name, key)
+        return 0.0 if counter is None else counter.window(MINUTE).tps
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget what was counted for a topic."""
+        self._forget_where(_TOPIC_AT, topic)
+
+    def delete_group(self, group: str) -> None:
+        """Forget what was counted for a consumer group."""
+        self._forget_where(_GROUP_AT, group)
+
+    @property
+    def next_ms(self) -> int:
+        """When `tick` has something to do."""
+        return self._now_ms if self._passes else min(self._due_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Take the samples that are due, as many as one turn may take."""
+        self._now_ms = now_ms
+        for window in _WINDOWS:
+            due_ms = self._due_ms[window.at]
+            if due_ms - window.interval_ms <= now_ms < due_ms:
+                continue  # a clock that was set back is due too
+            late = due_ms + window.interval_ms <= now_ms or now_ms < due_ms
+            self._due_ms[window.at] = (now_ms if late else due_ms) + window.interval_ms
+            self._begin(window)
+        left = COUNTERS_PER_TICK_MAX
+        while self._passes and left:
+            window, counters = self._passes[0]
+            taken = 0
+            for counter in islice(counters, left):
+                taken += 1
+                if window is HOUR and self._is_over(counter, now_ms):
+                    self._forget(counter)
+                else:
+                    counter.sample(window, now_ms)
+            if taken < left:
+                self._passes.popleft()
+            left -= taken
+
+    def _begin(self, window: _Window) -> None:
+        if window is MINUTE:
+            for counter in list(self._forgotten.values()):
+                if counter.times or counter.value:
+                    self._recall(counter)
+        self._passes.append((window, iter([counter for table in self._counters.values() for counter in table.values()])))
+
+    def _find(self, name: str, key: str) -> Counter | None:
+        counter = self._counters.get(name, {}).get(key)
+        if counter is None:
+            held = self._forgotten.get((name, key))
+            if held is not None and (held.times or held.value):
+                self._recall(held)
+                return held
+        return counter
+
+    def _take_in(self, counter: Counter) -> None:
+        counter.changed_ms = self._now_ms
+        counter.samples = _no_samples()  # a pass that had begun when it was forgotten may have left some
+        self._counters[counter.name][counter.key] = counter
+
+    def _recall(self, counter: Counter) -> None:
+        del self._forgotten[counter.name, counter.key]
+        self._take_in(counter)
+
+    def _other(self, name: StatName) -> Counter:
+        if not self._is_full:
+            self._is_full = True
+            log.warning("stats_full counters=%d: further keys are counted as %s; raise the limit or delete topics", len(self), OTHER_KEY)
+        table = self._counters[name]
+        return table.get(OTHER_KEY) or table.setdefault(OTHER_KEY, Counter(name, OTHER_KEY, self._now_ms))
+
+    def _is_over(self, counter: Counter, now_ms: int) -> bool:
+        if self._idle_ms_max is None or counter.name in _ALWAYS or self._counters[counter.name].get(counter.key) is not counter:
+            return False
+        return counter.is_idle_since(now_ms - self._idle_ms_max)
+
+    def _forget_where(self, positions: dict[StatName, int], part: str) -> None:
+        for table in self._counters.values():
+            for counter in [counter for counter in table.values() if _has(counter, positions, part)]:
+                self._forget(counter)
+
+    def _forget(self, counter: Counter) -> None:
+        del self._counters[counter.name][counter.key]
+        counter.reset()
+        self._forgotten[counter.name, counter.key] = counter
+        self._is_full = False
+
+
+def _has(counter: Counter, positions: dict[StatName, int], part: str) -> bool:
+    if part not in counter.key or counter.key == OTHER_KEY:
+        return False
+    at = positions.get(counter.name)
+    return at is not None and counter.key.split("@")[at] == part

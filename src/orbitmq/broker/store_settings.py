@@ -1,0 +1,85 @@
+"""From the keys of configuration files to what the store is built with."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from orbitmq.broker.settings.store import BadRecord, OwnStoreSettings, StoreSettings
+from orbitmq.common.errors import ConfigurationError
+from orbitmq.message.record import RecordLimits
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.consume_queue import ENTRY_SIZE
+from orbitmq.store.index_file import IndexShape
+from orbitmq.store.retention_rules import delete_hours
+
+_HOUR_MS: Final = 3_600_000
+_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": _HOUR_MS, "d": 24 * _HOUR_MS}
+_DISK_PERCENT: Final = (10, 95)  # what the original takes diskMaxUsedSpaceRatio for at least and at most
+_PATH_SEPARATOR: Final = ","
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreKeys(StoreSettings, OwnStoreSettings):
+    """Every key that the store depends on."""
+
+
+def store_config(settings: StoreKeys) -> StoreConfig:
+    """What the store is told. Its retention may be told anew when keys changed at run time."""
+    low, high = _DISK_PERCENT
+    return StoreConfig(
+        root=Path(settings.store_path_root_dir),
+        commit_log_folders=_folders(settings.store_path_commit_log),
+        read_only_commit_log_folders=_folders(settings.read_only_commit_log_store_paths),
+        commit_log_file_size=settings.mapped_file_size_commit_log,
+        limits=RecordLimits(body_size_max=settings.max_message_size, topic_size_max=settings.max_topic_length),
+        record_crc=settings.enabled_append_prop_crc,
+        record_crc_required=settings.force_verify_prop_crc,
+        folder_full_ratio=settings.disk_space_clean_forcibly_ratio / 100,
+        flush_mode=settings.flush_disk_type,
+        sync_flush_timeout_ms=settings.sync_flush_timeout,
+        flush_log_interval_ms=settings.flush_interval_commit_log,
+        flush_log_pages_min=settings.flush_commit_log_least_pages,
+        flush_log_thorough_interval_ms=settings.flush_commit_log_thorough_interval,
+        flush_queues_interval_ms=settings.flush_interval_consume_queue,
+        flush_queues_pages_min=settings.flush_consume_queue_least_pages,
+        flush_queues_thorough_interval_ms=settings.flush_consume_queue_thorough_interval,
+        queue_file_size=settings.mapped_file_size_consume_queue,
+        queue_ext_file_size=settings.mapped_file_size_consume_queue_ext if settings.enable_consume_queue_ext else None,
+        batch_queue_file_size=settings.mapper_file_size_batch_consume_queue,
+        index_enabled=settings.message_index_enable and settings.index_file_write_enable,
+        index_shape=IndexShape(settings.max_hash_slot_num, settings.max_index_num),
+        filter_entries_max=settings.max_filter_message_size // ENTRY_SIZE,
+        delay_levels_ms=delay_levels_ms(settings.message_delay_level),
+        memory_percent_max=settings.access_message_in_memory_max_ratio,
+        hot_bytes_max=settings.max_transfer_bytes_on_message_in_memory,
+        hot_count_max=settings.max_transfer_count_on_message_in_memory,
+        cold_bytes_max=settings.max_transfer_bytes_on_message_in_disk,
+        cold_count_max=settings.max_transfer_count_on_message_in_disk,
+        reserved_ms=settings.file_reserved_time * _HOUR_MS,
+        delete_hours=delete_hours(settings.delete_when),
+        disk_used_ratio_max=min(max(settings.disk_max_used_space_ratio, low), high) / 100,
+        disk_warning_ratio=settings.disk_space_warning_level_ratio / 100,
+        clean_forcibly=settings.clean_file_forcibly_enable,
+        clean_interval_ms=settings.clean_resource_interval,
+        delete_files_max=settings.delete_file_batch_max,
+        delete_pause_ms=settings.delete_commit_log_files_interval,
+        protect_unconsumed=settings.protect_unconsumed,
+        truncate_damage=settings.recover_bad_record is BadRecord.TRUNCATE,
+    )
+
+
+def delay_levels_ms(text: str) -> tuple[int, ...]:
+    """How long each level of messageDelayLevel waits, from level 1 on; ConfigurationError when the text cannot be read."""
+    levels = [re.fullmatch(r"([0-9]{1,12})([smhd])", word) for word in text.split()]
+    if not levels or not all(levels):
+        raise ConfigurationError(
+            f"messageDelayLevel={text} cannot be used: it takes numbers with s, m, h or d, separated by spaces, such as 1s 5s 10m 2h"
+        )
+    return tuple(int(level[1]) * _UNIT_MS[level[2]] for level in levels if level is not None)
+
+
+def _folders(paths: str | None) -> tuple[Path, ...]:
+    return tuple(Path(path.strip()) for path in (paths or "").split(_PATH_SEPARATOR) if path.strip())

@@ -1,0 +1,176 @@
+"""A broker without sockets or threads: real topics, groups, offsets, clients and store in a folder, and peers whose bytes are looked at.
+
+Nothing happens by itself: files are saved when `loop` runs, and time passes when `clock` is told so.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import pytest
+
+from client_room import Peers, sent
+from config_room import InlineWorker, ManualLoop
+from log_room import HOST
+from orbitmq.broker.clients import ClientInfo
+from orbitmq.broker.config_file import ConfigFile
+from orbitmq.broker.consumers import Consumers
+from orbitmq.broker.groups import GroupRules, Groups
+from orbitmq.broker.offset_journal import OffsetJournal
+from orbitmq.broker.offsets import Offsets
+from orbitmq.broker.producers import Producers
+from orbitmq.broker.topics import TopicRules, Topics
+from orbitmq.common.errors import RequestRefused
+from orbitmq.message import properties
+from orbitmq.message.record_write import Message
+from orbitmq.protocol import fastjson
+from orbitmq.protocol.bodies.clients import ConsumerData
+from orbitmq.protocol.bodies.nameserver import TopicConfig
+from orbitmq.protocol.bodies.subscriptions import MessageModel, SubscriptionData
+from orbitmq.protocol.codes import LanguageCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.remoting.channel import Channel
+from orbitmq.remoting.dispatch import Handler, PlainHandler, WaitingHandler
+from orbitmq.store.file_layer import OsFileLayer
+from orbitmq.store.log_batch import Appended
+from orbitmq.testing.manual_clock import ManualClock
+from store_room import opened_store
+
+BROKER = "broker-a"
+ADDRESS = "127.0.0.1:10911"
+
+
+class Processor(Protocol):
+    """Whoever serves requests."""
+
+    def handlers(self) -> Mapping[int, Handler]: ...
+
+
+class Settings:
+    """The configuration that processors look at; tests set what they want otherwise."""
+
+    def __init__(self) -> None:
+        self.broker_name = BROKER
+        self.broker_cluster_name = "DefaultCluster"
+        self.broker_permission = 6
+        self.split_metadata_size = 2000
+        self.clear_retry_topic_when_delete_topic = True
+        self.use_server_side_reset_offset = True
+        self.default_query_max_num = 32
+        self.max_msgs_num_batch = 64
+        self.start_accept_send_request_time_stamp = 0
+        self.region_id = "DefaultRegion"
+        self.trace_on = True
+        self.lite_pull_message_enable = True
+        self.slave_read_enable = False
+
+
+class BrokerRoom:
+    """The tables of one broker, with one topic `T` of four queues and one group `g`."""
+
+    def __init__(self, folder: Path, **store_settings: Any) -> None:
+        self.config_folder = folder / "config"
+        self.settings = Settings()
+        self.clock = ManualClock()
+        self.loop, self.worker = ManualLoop(), InlineWorker()
+        self.peers = Peers(self.clock)
+        self.channel = self.peers.connect()
+        self.topics_file, self.groups_file = self._file("topics.json"), self._file("subscriptionGroup.json")
+        self.registered: list[str] = []  # topics that name servers were to hear of
+        self.topics = Topics(TopicRules(broker_name=BROKER), self.topics_file, self.clock, self.registered.extend)
+        self.groups = Groups(GroupRules(), self.groups_file, self.clock)
+        self.config_folder.mkdir(parents=True)
+        journal = OffsetJournal(self.config_folder / "consumerOffset.journal", OsFileLayer())
+        self.offsets = Offsets(self._file("consumerOffset.json"), journal, self.clock)
+        for table in (self.topics, self.groups, self.offsets):
+            table.load()
+        self.producers, self.consumers = Producers(), Consumers()
+        self.store = opened_store(folder / "store", clock=self.clock, **store_settings)
+        self.topics.update(TopicConfig("T", 4, 4))
+        self.groups.find("g")
+        self.loop.run()
+
+    def close(self) -> None:
+        self.store.close()
+        self.offsets.close()
+
+    def _file(self, name: str) -> ConfigFile:
+        return ConfigFile(self.config_folder / name, self.worker, self.loop)
+
+    # -- messages and consumers
+
+    def put(self, body: bytes = b"hello", topic: str = "T", queue_id: int = 0, **names: str) -> Appended:
+        """Store a message with these properties; each a millisecond after the one before."""
+        self.clock.advance_ms(1)
+        content = properties.write(names).encode()
+        return self.store.put(Message(topic.encode(), body, born_host=HOST, born_time_ms=1, queue_id=queue_id, properties=content))
+
+    def consume(self, group: str = "g", *topics: str, client_id: str = "c", version: int = 513) -> Channel:
+        """A consumer that is online and subscribes these topics, `T` when none is named."""
+        channel = self.peers.connect()
+        subscriptions = tuple(SubscriptionData(topic, "*", 1) for topic in topics or ("T",))
+        data = ConsumerData(group, message_model=MessageModel.CLUSTERING, subscriptions=subscriptions)
+        self.consumers.register(channel, ClientInfo(client_id, LanguageCode.JAVA, version), data, self.clock.monotonic_ms())
+        return channel
+
+    # -- requests
+
+    def ask(self, processor: Processor, code: int, fields: dict[str, Any] | None = None, body: bytes | Any = None) -> RemotingCommand:
+        """What is answered to a request, at once or when files were saved."""
+        answer = self.begin(processor, code, fields, body)
+        if answer is None:
+            self.loop.run()
+            (answer,) = sent(self.channel)
+        return answer
+
+    def begin(
+        self, processor: Processor, code: int, fields: dict[str, Any] | None = None, body: bytes | Any = None, **members: Any
+    ) -> RemotingCommand | None:
+        """What is answered within the turn; nothing when the answer comes later."""
+        handler = processor.handlers()[code]
+        assert not inspect.iscoroutinefunction(handler), "it needs a lane: use ask_waiting"
+        return cast("PlainHandler", handler)(self.channel, _request(code, fields, body, **members))
+
+    async def ask_waiting(self, processor: Processor, code: int, fields: dict[str, Any] | None = None) -> RemotingCommand:
+        """What is answered to a request that may have to wait for others."""
+        answer = await cast("WaitingHandler", processor.handlers()[code])(self.channel, _request(code, fields, None))
+        assert answer is not None
+        return answer
+
+    def refusal(self, processor: Processor, code: int, fields: dict[str, Any] | None = None, body: bytes | Any = None) -> RequestRefused:
+        """Why a request is refused, after a look that it changed nothing."""
+        before = self.state()
+        with pytest.raises(RequestRefused) as refused:
+            self.begin(processor, code, fields, body)
+        assert sent(self.channel) == []
+        assert self.state() == before, "a request that is refused changes nothing"
+        return refused.value
+
+    def state(self) -> tuple[bytes, ...]:
+        """All that requests of operators may change, as the files would have it."""
+        return self.topics.encode(), self.groups.encode(), self.offsets.encode()
+
+
+def _request(code: int, fields: dict[str, Any] | None, body: bytes | Any, **members: Any) -> RemotingCommand:
+    texts = None if fields is None else {name: str(value) for name, value in fields.items()}
+    content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    return RemotingCommand(code, ext_fields=texts, body=content, opaque=7, **members)
+
+
+def body_of(answer: RemotingCommand) -> Any:
+    """The JSON of an answer that succeeded; queues that are keys as `topic:queue id`."""
+    assert (answer.code, answer.remark or "") in ((0, ""), (0, "not set any response code")), answer
+    assert answer.body is not None
+    return _plain(fastjson.loads(answer.body))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {f"{key['topic']}:{key['queueId']}" if isinstance(key, Mapping) else key: _plain(item) for key, item in value.items()}

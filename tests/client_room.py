@@ -1,0 +1,72 @@
+"""Peers without sockets: real channels of a real endpoint, whose links keep what is sent, for tests of a broker's clients."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from orbitmq.broker.clients import ClientInfo
+from orbitmq.common.clock import Clock
+from orbitmq.protocol import frame
+from orbitmq.protocol.codes import LanguageCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.remoting.channel import Channel
+from orbitmq.remoting.dispatch import Dispatcher
+from orbitmq.remoting.endpoint import Endpoint
+from orbitmq.testing.manual_clock import ManualClock
+
+_ports = itertools.count(40_000)
+
+
+class Link:
+    """A connection's bytes, kept."""
+
+    channel: Any
+
+    def __init__(self) -> None:
+        self.reading = True
+        self.last_active_ms = 0
+        self.written = bytearray()
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.reading = False
+
+
+class Peers:
+    """The connections of a server."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        clock = clock or ManualClock()
+        self.endpoint = Endpoint(Dispatcher(clock), clock, limits=frame.FrameLimits(), invoke_max=100)
+
+    def connect(self) -> Channel:
+        """A new peer."""
+        link = Link()
+        channel = link.channel = Channel(
+            self.endpoint, link, remote_address=f"127.0.0.1:{next(_ports) % 65536}", local_address="127.0.0.1:10911"
+        )
+        return channel
+
+    def answer(self, channel: Channel, response: RemotingCommand) -> None:
+        """Let the peer send an answer."""
+        data = bytearray(frame.encode(response))
+        assert self.endpoint.receive(channel.link, data, 0, len(data)) == len(data)
+
+
+def sent(channel: Channel) -> list[RemotingCommand]:
+    """What was sent to a peer since this was asked last."""
+    assert isinstance(channel.link, Link)
+    data, channel.link.written = channel.link.written, bytearray()
+    commands, start = [], 0
+    while start < len(data):
+        end = frame.frame_end(data, start, len(data), frame.FrameLimits())
+        commands.append(frame.decode(data, start, end))
+        start = end
+    return commands
+
+
+def client(client_id: str, version: int = 513) -> ClientInfo:
+    return ClientInfo(client_id, LanguageCode.JAVA, version)

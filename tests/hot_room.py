@@ -1,0 +1,193 @@
+"""Two brokers that are told the same, one with the hot path and one without: what goes out on the wire and onto the disk is compared."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+from broker_room import BrokerRoom
+from log_room import HOST
+from orbitmq.broker.hot_path import HotPath
+from orbitmq.broker.long_polling import PullHold
+from orbitmq.broker.processors.pull import PullProcessor
+from orbitmq.broker.processors.send import SendProcessor
+from orbitmq.common.errors import ProtocolError
+from orbitmq.message.message_id import UniqueIds
+from orbitmq.protocol import frame
+from orbitmq.protocol.command import RemotingCommand, SerializeType
+from orbitmq.remoting.channel import Channel
+from orbitmq.remoting.dispatch import Answer, Handler, PlainHandler
+
+UNIQUE = "UNIQ_KEY\x01AC110001000018B4AAC2147F4BAF0000\x02"
+PROPERTIES = UNIQUE + "WAIT\x01true\x02TAGS\x01TagA\x02KEYS\x01k1 k2\x02"
+SEND = {"a": "producers", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1700000000001", "h": "7", "i": PROPERTIES, "j": "0"}
+SEND |= {"k": "false", "m": "false", "n": "broker-a"}
+PULL = {"consumerGroup": "g", "topic": "T", "queueId": "1", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "2", "commitOffset": "0"}
+PULL |= {"suspendTimeoutMillis": "15000", "subscription": "*", "subVersion": "1", "expressionType": "TAG"}
+
+Bytes = tuple[int, bytes]  # of which connection
+
+
+def request(code: int, fields: dict[str, str], body: bytes = b"", *, binary: bool = False, opaque: int = 1, flag: int = 0) -> bytes:
+    """A frame as an ordinary client writes it."""
+    kind = SerializeType.ROCKETMQ if binary else SerializeType.JSON
+    return frame.encode(RemotingCommand(code, ext_fields=fields, body=body, opaque=opaque, flag=flag, serialize_type=kind))
+
+
+def raw_frame(header: bytes, body: bytes = b"", kind: int = 0) -> bytes:
+    """A frame around whatever a header is."""
+    return (4 + len(header) + len(body)).to_bytes(4, "big") + (kind << 24 | len(header)).to_bytes(4, "big") + header + body
+
+
+def json_header(code: int, fields: Any, **members: Any) -> bytes:
+    """A JSON header, compact as clients write it."""
+    return json.dumps({"code": code, "extFields": fields, **members}, separators=(",", ":")).encode()
+
+
+class Totals:
+    """What was counted, summed up."""
+
+    def __init__(self) -> None:
+        self.sums: Counter[tuple[Any, ...]] = Counter()
+        self.calls = 0
+
+    def stored(self, topic: str, queue_id: int, count: int, size: int) -> None:
+        self.calls += 1
+        self.sums["put", topic, queue_id] += count
+        self.sums["put bytes", topic, queue_id] += size
+
+    def pulled(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:
+        self.calls += 1
+        self.sums["get", group, topic, queue_id] += count
+        self.sums["get bytes", group, topic, queue_id] += size
+
+
+class HotRoom(BrokerRoom):
+    """A broker that serves bytes, by turns. `general` are the codes of what went the general way."""
+
+    def __init__(self, folder: Path, *, hot: bool, **store_settings: Any) -> None:
+        super().__init__(folder, **store_settings)
+        self.folder = folder / "store"
+        settings: Any = self.settings
+        settings.region_id, settings.trace_on = "DefaultRegion", True
+        settings.lite_pull_message_enable, settings.slave_read_enable = True, False
+        self.totals = Totals()
+        self.general: list[int] = []
+        ids = UniqueIds(address=HOST[:-4], pid=1, process_number=2, now_ms=self.clock.now_ms)
+        self.sends = SendProcessor(
+            settings, self.topics, self.groups, self.store, HOST, self.clock.now_ms, ids.next, self.totals, Random(1)
+        )
+        self.hold = PullHold()
+        self.pulls = PullProcessor(
+            settings,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.consumers,
+            self.store.reads,
+            self.hold,
+            self.clock.monotonic_ms,
+            self.totals,
+        )
+        self.store.dispatcher.listeners.append(self.pulls.arrived)
+        self.store.dispatcher.is_awaited = lambda: len(self.hold) > 0
+        self.endpoint = self.peers.endpoint
+        dispatcher = self.endpoint.dispatcher
+        for processor in (self.sends, self.pulls):
+            for code, handler in processor.handlers().items():
+                dispatcher.register(code, self._noting(code, handler))
+        if hot:
+            self.endpoint.taker = HotPath(self.sends, self.pulls, self.offsets, frame.FrameLimits(), dispatcher.is_direct)
+        self.channels = [self._connect(port) for port in (50_000, 50_001, 50_002)]
+        self._unconsumed = [bytearray() for _ in self.channels]
+        self._closed: dict[int, str] = {}
+
+    def _connect(self, port: int) -> Channel:
+        channel = self.peers.connect()
+        channel.remote_address = f"127.0.0.1:{port}"
+        return channel
+
+    def _noting(self, code: int, handler: Handler) -> PlainHandler:
+        def noted(channel: Channel, request: RemotingCommand) -> Answer:
+            self.general.append(code)
+            return cast("PlainHandler", handler)(channel, request)
+
+        return noted
+
+    def turn(self, *received: Bytes) -> None:
+        """All connections that are ready are read, then the turn ends."""
+        for number, data in received:
+            if number in self._closed:
+                continue
+            pending = self._unconsumed[number]
+            pending += data
+            try:
+                consumed = self.endpoint.receive(self.channels[number].link, pending, 0, len(pending))
+                del pending[:consumed]
+            except ProtocolError as error:
+                self._closed[number] = str(error)
+        self.endpoint.end_turn()
+
+    def answers(self) -> dict[int, Any]:
+        """What each connection got since this was asked last, by opaque, and why it was closed."""
+        found: dict[int, Any] = {}
+        for number, channel in enumerate(self.channels):
+            link: Any = channel.link
+            data, link.written = bytes(link.written), bytearray()
+            frames, at = [], 0
+            while at < len(data):
+                stop = frame.frame_end(data, at, len(data), frame.FrameLimits())
+                assert stop, "an answer that is not whole"
+                frames.append((frame.decode(data, at, stop).opaque, data[at:stop]))
+                at = stop
+            found[number] = (sorted(frames), self._closed.get(number))
+        return found
+
+    def files(self) -> dict[str, bytes]:
+        """The files of log, queues and index, after the store was closed."""
+        return {
+            str(path.relative_to(self.folder)): path.read_bytes()
+            for part in ("commitlog", "consumequeue", "index")
+            for path in sorted((self.folder / part).rglob("*"))
+            if path.is_file()
+        }
+
+
+class TwoRooms:
+    """The same broker twice: `hot` has the hot path, `plain` has none."""
+
+    def __init__(self, folder: Path, **store_settings: Any) -> None:
+        self.hot = HotRoom(folder / "hot", hot=True, **store_settings)
+        self.plain = HotRoom(folder / "plain", hot=False, **store_settings)
+
+    @property
+    def both(self) -> tuple[HotRoom, HotRoom]:
+        return self.hot, self.plain
+
+    def turn(self, *received: Bytes | bytes) -> dict[int, Any]:
+        """Let both read the same and compare what they answer; bytes without a connection are of the first."""
+        told = [each if isinstance(each, tuple) else (0, each) for each in received]
+        for room in self.both:
+            room.turn(*told)
+            room.store.flushing.flush_log()
+        answers = self.hot.answers()
+        assert answers == self.plain.answers()
+        return answers
+
+    def sent(self, frames: Iterable[bytes]) -> list[RemotingCommand]:
+        """The answers to frames that are one turn of the first connection."""
+        answered: Sequence[tuple[int, bytes]] = self.turn(b"".join(frames))[0][0]
+        return [frame.decode_one(data) for _, data in answered]
+
+    def close(self) -> None:
+        """Compare what was counted, and all files."""
+        for room in self.both:
+            room.close()
+        assert self.hot.totals.sums == self.plain.totals.sums
+        assert self.hot.offsets.encode() == self.plain.offsets.encode()
+        assert self.hot.topics.encode() == self.plain.topics.encode()
+        assert self.hot.files() == self.plain.files()

@@ -1,0 +1,113 @@
+"""Held pulls against a dictionary: whatever races with whatever, each pull leaves once, when it should, and none is lost."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from client_room import Peers
+from orbitmq.broker.long_polling import HeldPull, LongPollingConfig, PullHold
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.store.reads import TagsFilter
+from orbitmq.store.types import QueueKey, QueueOffset
+
+CONFIG = LongPollingConfig(check_ms=50, held_pulls_max=6)
+QUEUES = st.sampled_from([QueueKey("T", 0), QueueKey("T", 1)])
+CODES = st.integers(1, 2)
+PASSED_MS = st.sampled_from([1, 20, 50, 60])
+CHANNELS = [Peers().connect() for _ in range(3)]
+
+
+class Waiting:
+    """What the model knows of a pull."""
+
+    def __init__(self, queue: QueueKey, deadline_ms: int, looked_ms: int) -> None:
+        self.queue = queue
+        self.deadline_ms = deadline_ms
+        self.looked_ms = looked_ms
+        self.passed_over = False
+
+    def due_ms(self) -> int:
+        return min(self.deadline_ms, self.looked_ms + CONFIG.check_ms)
+
+
+class PullHoldMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hold = PullHold(CONFIG)
+        self.model: dict[HeldPull, Waiting] = {}
+        self.ends: dict[QueueKey, int] = {}
+        self.left: set[HeldPull] = set()
+        self.now_ms = 0
+
+    def leave(self, pulls: list[HeldPull], expected: list[HeldPull]) -> None:
+        assert set(pulls) == set(expected)
+        assert len(pulls) == len(set(pulls)), "a pull was released twice"
+        assert not self.left & set(pulls), "a pull left twice"
+        self.left |= set(pulls)
+        for pull in pulls:
+            del self.model[pull]
+
+    @rule(
+        queue=QUEUES,
+        ahead=st.integers(0, 1),
+        suspend_ms=st.sampled_from([-1, 0, 40, 50, 130, 200]),
+        channel=st.sampled_from(CHANNELS),
+        code=st.none() | CODES,
+    )
+    def wait(self, queue: QueueKey, ahead: int, suspend_ms: int, channel: object, code: int | None) -> None:
+        offset = QueueOffset(self.ends.get(queue, 0) + ahead)
+        wanted = None if code is None else TagsFilter(frozenset({code}))
+        pull = HeldPull(channel, RemotingCommand(11), offset, suspend_ms, wanted)  # type: ignore[arg-type]
+        held = self.hold.hold(queue, pull, self.now_ms)
+        assert held == (len(self.model) < CONFIG.held_pulls_max)
+        if held:
+            self.model[pull] = Waiting(queue, self.now_ms + max(suspend_ms, 0), self.now_ms)
+
+    @rule(queue=QUEUES, tags_code=st.none() | CODES)
+    def arrive(self, queue: QueueKey, tags_code: int | None) -> None:
+        end = self.ends[queue] = self.ends.get(queue, 0) + 1
+        released = []
+        for pull, waiting in self.model.items():
+            if waiting.queue == queue and end > pull.offset:
+                codes = None if pull.wanted is None else pull.wanted.tags_codes
+                if tags_code is None or codes is None or tags_code in codes:
+                    released.append(pull)
+                else:
+                    waiting.passed_over = True
+        self.leave(list(self.hold.on_arrival(queue, QueueOffset(end), tags_code)), released)
+
+    @rule(passed_ms=PASSED_MS)
+    def time_passes(self, passed_ms: int) -> None:
+        self.now_ms += passed_ms
+        due = {pull: waiting for pull, waiting in self.model.items() if waiting.due_ms() <= self.now_ms}
+        released = [pull for pull, waiting in due.items() if waiting.passed_over or waiting.deadline_ms <= self.now_ms]
+        self.leave(self.hold.expire(self.now_ms), released)
+        for pull in due.keys() - self.left:
+            due[pull].looked_ms = self.now_ms
+
+    @rule(passed_ms=PASSED_MS)
+    def time_passes_unseen(self, passed_ms: int) -> None:
+        """The loop was busy: what is due has to wait, and may be overtaken by anything."""
+        self.now_ms += passed_ms
+
+    @rule(channel=st.sampled_from(CHANNELS))
+    def disconnect(self, channel: object) -> None:
+        self.hold.drop(channel)  # type: ignore[arg-type]
+        gone = [pull for pull in self.model if pull.channel is channel]
+        self.leave(gone, gone)
+
+    @invariant()
+    def those_who_wait_are_looked_at_in_time(self) -> None:
+        assert len(self.hold) == len(self.model)
+        assert self.hold.next_ms == min((waiting.due_ms() for waiting in self.model.values()), default=None)
+
+    def teardown(self) -> None:
+        self.leave(self.hold.expire(self.now_ms + 1000), list(self.model))
+        assert len(self.hold) == 0
+        assert self.hold.next_ms is None
+
+
+TestPullHold = PullHoldMachine.TestCase
+TestPullHold.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -1,0 +1,216 @@
+"""The broker's configuration is the original's, its keys, texts and updates; and what it refuses, derives and warns of."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from orbitmq.broker.config import BrokerConfig, load_broker
+from orbitmq.broker.settings.serving import MetricsExporter
+from orbitmq.broker.settings.store import BrokerRole
+from orbitmq.common import properties
+from orbitmq.common.config import Loaded, Use
+from orbitmq.common.errors import ConfigurationError, RequestRefused
+from orbitmq.remoting.settings import client_config, server_config
+from orbitmq.store.config import FlushMode
+
+ORIGINAL = Path(__file__).parent / "original"
+OF_THE_HOST = {"rocketmqHome", "storePathRootDir", "brokerName", "bindAddress"}
+OF_5 = {"autoDeleteUnusedStats", "registerBrokerTimeoutMills", "transactionCheckInterval"}  # whose defaults 4.9 had otherwise
+
+
+def original(release: str) -> dict[str, str]:
+    """What a broker of that release, started without a file, answers to "get config"."""
+    text = (ORIGINAL / f"broker-config-{release}.properties").read_text()
+    return {entry.key: entry.value for entry in properties.parse(text)}
+
+
+def from_file(tmp_path: Path, text: str, **environment: str) -> Loaded[BrokerConfig]:
+    path = tmp_path / "broker.conf"
+    path.write_text(text)
+    return load_broker(file=str(path), environment=environment)
+
+
+def test_render_of_a_default_broker_is_the_originals_byte_for_byte_but_for_the_host() -> None:
+    environment = {
+        "ROCKETMQ_HOME": "HOME",
+        "ORBITMQ_STORE_PATH_ROOT_DIR": "HOME/store",
+        "ORBITMQ_BROKER_NAME": "vm",
+        "ORBITMQ_BIND_ADDRESS": "0.0.0.0",
+    }
+    rendered = load_broker(environment=environment).settings.render()
+    assert rendered == (ORIGINAL / "broker-config-5.5.0.properties").read_text()
+
+
+@pytest.mark.parametrize("release", ["4.9.7", "5.5.0"])
+def test_every_key_of_the_original_is_declared_for_its_releases_with_its_default(release: str) -> None:
+    known, listed = BrokerConfig.keys_by_name(), original(release)
+    defaults = dict(BrokerConfig(store_path_root_dir="HOME/store").rows())
+    for name, value in listed.items():
+        if known[name].section != "nettyClientConfig":  # declared for name servers too, which have it since 5
+            assert release[:3] in known[name].declared.releases, name
+        if name not in OF_THE_HOST:
+            assert defaults[name] == (original("5.5.0")[name] if name in OF_5 else value), name
+    sections = {*BrokerConfig.SHOWN_SECTIONS, "4.9"} - {"nettyClientConfig"}
+    declared = {key.name for key in known.values() if release[:3] in key.declared.releases and key.section in sections}
+    shown = {name for name in declared if known[name].default is not None} | {"rocketmqHome"}
+    assert shown == {name for name in listed if known[name].section != "nettyClientConfig"}
+
+
+def test_a_key_is_declared_once() -> None:
+    names = [key.name for key in BrokerConfig.all_keys()]
+    attributes = [key.attribute for key in BrokerConfig.all_keys()]
+    assert len(set(names)) == len(names)
+    assert len(set(attributes)) == len(attributes)
+    assert {key.env for key in BrokerConfig.all_keys()} >= {"ORBITMQ_BROKER_IP1", "ORBITMQ_SEND_MESSAGE_THREAD_POOL_NUMS"}
+
+
+def test_a_broker_is_for_this_host_alone_unless_it_is_said_otherwise(tmp_path: Path) -> None:
+    config = BrokerConfig()
+    assert (config.bind_address, config.broker_ip1, config.broker_ip2) == ("127.0.0.1", "127.0.0.1", "127.0.0.1")
+    assert config.warnings == ()
+    assert config.broker_name == socket.gethostname()
+    assert (config.listen_port, config.fast_listen_port, config.ha_listen_port) == (10911, 10909, 10912)
+    assert server_config(config).port == 10911
+    assert client_config(config).connect_timeout_ms == 3000
+
+
+def test_a_broker_binds_the_address_that_clients_are_told_and_says_that_it_is_open(tmp_path: Path) -> None:
+    loaded = from_file(tmp_path, "brokerIP1=broker.example\nlistenPort=20911\n")
+    config = loaded.settings
+    assert (config.bind_address, config.broker_ip2) == ("broker.example", "broker.example")
+    assert (config.fast_listen_port, config.ha_listen_port) == (20909, 20912)
+    assert loaded.warnings == (
+        "the broker listens on broker.example and has no access control: whoever reaches that address can send, read and delete; "
+        "keep it behind a firewall, or set bindAddress=127.0.0.1",
+    )
+    behind_nat = from_file(tmp_path, "brokerIP1=203.0.113.5\nbindAddress=127.0.0.1\n")
+    assert (behind_nat.settings.bind_address, behind_nat.warnings) == ("127.0.0.1", ())
+    assert "0.0.0.0" in from_file(tmp_path, "bindAddress=0.0.0.0\n").warnings[0]
+    assert from_file(tmp_path, "brokerIP1=localhost\n").warnings == ()
+    assert from_file(tmp_path, "brokerIP1=::1\n").warnings == ()
+
+
+def test_free_ports_stay_free() -> None:
+    config = BrokerConfig(listen_port=0)
+    assert (config.listen_port, config.fast_listen_port, config.ha_listen_port) == (0, 0, 0)
+
+
+def test_a_file_of_the_original_works_as_it_is(tmp_path: Path) -> None:
+    loaded = from_file(
+        tmp_path,
+        "brokerClusterName = DefaultCluster\nbrokerName = broker-a\nbrokerId = 0\ndeleteWhen = 04\nfileReservedTime = 48\n"
+        "brokerRole = ASYNC_MASTER\nflushDiskType = SYNC_FLUSH\nnamesrvAddr = 10.0.0.1:9876;10.0.0.2:9876\n"
+        "sendMessageThreadPoolNums = 64\nfilterServerNums=0\nautoCreateTopicEnabl=false\n",
+    )
+    config = loaded.settings
+    assert (config.broker_name, config.file_reserved_time, config.flush_disk_type) == ("broker-a", 48, FlushMode.SYNC)
+    assert config.namesrv_addr == "10.0.0.1:9876;10.0.0.2:9876"
+    where = tmp_path / "broker.conf"
+    assert loaded.warnings == (
+        f"{where}:11: unknown key autoCreateTopicEnabl is ignored: did you mean autoCreateTopicEnable?",
+        f"{where}:9: sendMessageThreadPoolNums has no effect: One event loop answers requests as they come: there are no such threads, "
+        "nor queues before them.",
+    )
+    assert "sendMessageThreadPoolNums=64\n" in config.render()
+    assert "autoCreateTopicEnabl=false\n" in config.render()
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("brokerRole=SLAVE\nbrokerId=0", "brokerId=0 cannot be used with brokerRole=SLAVE: a slave's brokerId is above 0"),
+        ("brokerRole=SLAVE\nbrokerId=1", "brokerRole=SLAVE is refused: this broker cannot follow a master yet; run it as ASYNC_MASTER"),
+        ("enableDLegerCommitLog=true", ":1: enableDLegerCommitLog=true is refused: Replication is not part of this broker"),
+        ("aclEnable=true", ":1: aclEnable=true is refused: This broker has no access control yet"),
+        ("authenticationEnabled=true", ":1: authenticationEnabled=true is refused: This broker has no access control yet"),
+        ("enableControllerMode=true", ":1: enableControllerMode=true is refused"),
+        ("storeType=defaultRocksDB", ":1: storeType=defaultRocksDB is refused"),
+        ("namesrvAddr=10.0.0.1", "namesrvAddr=10.0.0.1 cannot be used: '10.0.0.1' is not an address of the form host:port; several are"),
+        ("deleteWhen=4am", "deleteWhen=4am cannot be used: it takes hours from 00 to 23, separated by semicolons, such as 04 or 02;14"),
+        ("messageDelayLevel=1s 2x", "messageDelayLevel=1s 2x cannot be used: it takes numbers with s, m, h or d"),
+        ("metricsExporterType=LOG", "metricsExporterType=LOG is refused: metrics are exported to Prometheus only"),
+        ("metricsExporterType=4", ":1: metricsExporterType=4 cannot be used: allowed is one of DISABLE, OTLP_GRPC, PROM, LOG"),
+        ("flushDiskType=NOW", ":1: flushDiskType=NOW cannot be used: allowed is one of ASYNC_FLUSH, SYNC_FLUSH"),
+        ("recoverBadRecord=ignore", ":1: recoverBadRecord=ignore cannot be used: allowed is one of quarantine, truncate"),
+        ("fileReservedTime=1d", ":1: fileReservedTime=1d cannot be used: allowed is a whole number"),
+        ("listenPort=2", "listenPort=2 cannot be used: listenPort - 2 and listenPort + 1 must be ports too, so it is 3 to 65534"),
+        ("brokerIP1=", "brokerIP1= cannot be used: name the address that clients connect to"),
+        ("brokerPermission=8", ":1: brokerPermission=8 cannot be used: allowed is a whole number from 0 to 7"),
+    ],
+)
+def test_what_cannot_work_stops_the_start_with_what_to_do(tmp_path: Path, line: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        from_file(tmp_path, line + "\n")
+    assert problem in str(caught.value)
+
+
+def test_a_master_is_number_0_and_waits_for_no_slave(tmp_path: Path) -> None:
+    loaded = from_file(tmp_path, "brokerRole=SYNC_MASTER\nbrokerId=5\n")
+    assert (loaded.settings.broker_id, loaded.settings.broker_role) == (0, BrokerRole.SYNC_MASTER)
+    assert loaded.warnings == (
+        "brokerId=5 is taken for 0: a broker with brokerRole=SYNC_MASTER is a master",
+        "brokerRole=SYNC_MASTER is taken for ASYNC_MASTER: there are no slaves that a send could wait for",
+    )
+
+
+def test_metrics_are_served_to_prometheus_on_request(tmp_path: Path) -> None:
+    assert BrokerConfig().metrics_exporter_type is MetricsExporter.DISABLE
+    config = from_file(tmp_path, "metricsExporterType=PROM\n").settings
+    assert (config.metrics_exporter_type, config.metrics_prom_exporter_port) == (MetricsExporter.PROM, 5557)
+
+
+def test_how_often_it_registers_has_bounds() -> None:
+    periods = {written: BrokerConfig(register_name_server_period=written).register_period_ms for written in (-1, 10_001, 30_000, 90_000)}
+    assert periods == {-1: 10_000, 10_001: 10_001, 30_000: 30_000, 90_000: 60_000}
+
+
+def test_an_update_changes_what_is_read_and_is_kept_in_the_file(tmp_path: Path) -> None:
+    config = from_file(tmp_path, "listenPort=20911\nnoSuchKey=17\n").settings
+    config.update("brokerPermission=4\ndeleteWhen=02;14\nnamesrvAddr=127.0.0.1:9876\nunheardOf=1\n")
+    assert (config.broker_permission, config.delete_when, config.namesrv_addr) == (4, "02;14", "127.0.0.1:9876")
+    again = from_file(tmp_path, (tmp_path / "broker.conf").read_text())
+    assert again.settings == config
+    assert "noSuchKey=17\n" in config.render()
+    assert "unheardOf" not in config.render()
+
+
+def test_updates_are_kept_in_the_store_when_there_is_no_file(tmp_path: Path) -> None:
+    BrokerConfig(store_path_root_dir=str(tmp_path)).update("fileReservedTime=1")
+    assert "fileReservedTime=1\n" in (tmp_path / "config" / "broker.properties").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "remark"),
+    [
+        ("rocketmqHome=-c $@|sh . echo id", 16, "Can not update config in black list."),
+        ("brokerConfigPath=/etc/passwd", 16, "Can not update config in black list."),
+        ("configBlackList=x", 16, "Can not update config in black list."),
+        ("brokerName=other", 16, "Can not update config in black list. brokerName is read at start only"),
+        ("listenPort=1", 16, "Can not update config in black list. listenPort is read at start only"),
+        ("fileReservedTime=1\nstorePathRootDir=/", 16, "Can not update config in black list. storePathRootDir is read at start only"),
+        ("fileReservedTime=1\ndeleteWhen=25", 1, "deleteWhen=25 cannot be used: it takes hours from 00 to 23"),
+        ("fileReservedTime=1\nnamesrvAddr=x", 1, "namesrvAddr=x cannot be used: 'x' is not an address of the form host:port"),
+        ("autoCreateTopicEnable=maybe", 1, "autoCreateTopicEnable=maybe cannot be used: allowed is true or false. Nothing was changed."),
+    ],
+)
+def test_an_update_that_is_refused_changes_nothing(tmp_path: Path, text: str, code: int, remark: str) -> None:
+    before = "brokerName=mine\n"
+    config = from_file(tmp_path, before).settings
+    rendered = config.render()
+    with pytest.raises(RequestRefused) as caught:
+        config.update(text)
+    assert caught.value.code == code
+    assert caught.value.remark.startswith(remark)
+    assert config.render() == rendered
+    assert (tmp_path / "broker.conf").read_text() == before
+
+
+def test_no_update_reaches_a_path_an_identity_or_a_key_without_effect() -> None:
+    dynamic = [key for key in BrokerConfig.all_keys() if key.declared.dynamic]
+    assert {key.name for key in dynamic if key.kind not in ("bool", "int", "long")} == {"namesrvAddr", "deleteWhen"}
+    assert all(key.declared.use is Use.USED for key in dynamic)
+    identity = {"brokerName", "brokerId", "brokerClusterName", "brokerIP1", "brokerIP2", "listenPort", "bindAddress", "brokerRole"}
+    assert not identity & {key.name for key in dynamic}

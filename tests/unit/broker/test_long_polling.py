@@ -1,0 +1,149 @@
+"""Long polling: which held pulls an arrival, a deadline or a disconnect ends, each of them once."""
+
+from __future__ import annotations
+
+import pytest
+
+from client_room import Peers
+from orbitmq.broker.long_polling import HeldPull, LongPollingConfig, PullHold
+from orbitmq.protocol.codes import RequestCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.remoting.channel import Channel
+from orbitmq.store.reads import MessageFilter, TagsFilter
+from orbitmq.store.types import QueueKey, QueueOffset
+
+peers = Peers()
+QUEUE, OTHER = QueueKey("T", 0), QueueKey("T", 1)
+TAG_A, TAG_B = 65, 66
+
+
+def pull(offset: int = 0, wanted: MessageFilter | None = None, suspend_ms: int = 15_000, channel: Channel | None = None) -> HeldPull:
+    request = RemotingCommand(RequestCode.PULL_MESSAGE)
+    return HeldPull(channel or peers.connect(), request, QueueOffset(offset), suspend_ms, wanted)
+
+
+def arrive(hold: PullHold, next_offset: int, tags_code: int | None = 0, queue: QueueKey = QUEUE) -> list[HeldPull]:
+    return list(hold.on_arrival(queue, QueueOffset(next_offset), tags_code))
+
+
+def test_an_arrival_releases_the_pulls_of_its_queue_in_the_order_they_came() -> None:
+    hold, first, second, other = PullHold(), pull(3), pull(3), pull(3)
+    assert hold.hold(QUEUE, first, 0)
+    assert hold.hold(QUEUE, second, 0)
+    assert hold.hold(OTHER, other, 0)
+    assert arrive(hold, 4) == [first, second]
+    assert arrive(hold, 5) == []
+    assert len(hold) == 1
+
+
+def test_a_message_before_the_offset_of_a_pull_leaves_it_held() -> None:
+    hold, behind, ahead = PullHold(), pull(3), pull(7)
+    hold.hold(QUEUE, behind, 0)
+    hold.hold(QUEUE, ahead, 0)
+    assert arrive(hold, 7) == [behind]
+    assert arrive(hold, 8) == [ahead]
+
+
+def test_a_pull_waits_for_a_tag_that_it_wants_or_one_that_is_lost() -> None:
+    hold, wants_a, wants_all = PullHold(), pull(wanted=TagsFilter(frozenset({TAG_A}))), pull(wanted=TagsFilter(None))
+    hold.hold(QUEUE, wants_a, 0)
+    hold.hold(QUEUE, wants_all, 0)
+    assert arrive(hold, 1, TAG_B) == [wants_all]
+    assert arrive(hold, 2, TAG_A) == [wants_a]
+    hold.hold(QUEUE, again := pull(wanted=TagsFilter(frozenset({TAG_A}))), 0)
+    assert arrive(hold, 3, None) == [again]
+
+
+class _Entries(TagsFilter):
+    """Wants the messages of one code, by looking at their entries."""
+
+    def matches_entry(self, tags_code: int | None, unit: object) -> bool:
+        return tags_code == TAG_B
+
+
+def test_a_filter_that_looks_at_entries_is_asked() -> None:
+    hold = PullHold()
+    hold.hold(QUEUE, waiting := pull(wanted=_Entries(None)), 0)
+    assert arrive(hold, 1, TAG_A) == []
+    assert arrive(hold, 2, TAG_B) == [waiting]
+
+
+def test_a_pull_is_released_at_its_deadline_not_before_and_once() -> None:
+    hold = PullHold()
+    hold.hold(QUEUE, waiting := pull(suspend_ms=12_345), 1000)
+    for now_ms in (1000, 6000, 11_000, 13_344):
+        assert hold.expire(now_ms) == []
+    assert hold.next_ms == 13_345
+    assert hold.expire(13_345) == [waiting]
+    assert hold.expire(99_999) == []
+    assert len(hold) == 0
+    assert PullHold().next_ms is None
+
+
+def test_a_pull_is_answered_once_when_arrival_and_deadline_race() -> None:
+    hold = PullHold()
+    hold.hold(QUEUE, first := pull(suspend_ms=100), 0)
+    assert arrive(hold, 1) == [first]
+    assert hold.expire(100) == []
+    hold.hold(QUEUE, second := pull(suspend_ms=100), 100)
+    assert hold.expire(200) == [second]
+    assert arrive(hold, 1) == []
+
+
+def test_a_pull_that_is_passed_over_by_messages_for_others_is_answered_when_it_is_looked_at_next() -> None:
+    hold = PullHold()
+    hold.hold(QUEUE, passed := pull(3, TagsFilter(frozenset({TAG_A}))), 0)
+    hold.hold(QUEUE, not_passed := pull(9, TagsFilter(frozenset({TAG_A}))), 0)
+    assert hold.expire(5000) == []
+    assert arrive(hold, 4, TAG_B) == []
+    assert hold.expire(9999) == []
+    assert hold.next_ms == 10_000
+    assert hold.expire(10_000) == [passed]
+    assert hold.expire(15_000) == [not_passed]
+
+
+def test_without_long_polling_a_pull_waits_for_a_second() -> None:
+    hold = PullHold(LongPollingConfig(long_polling=False))
+    hold.hold(QUEUE, waiting := pull(suspend_ms=15_000), 0)
+    assert hold.expire(999) == []
+    assert hold.expire(1000) == [waiting]
+
+
+@pytest.mark.parametrize("suspend_ms", [0, -5])
+def test_a_pull_that_has_no_time_is_due_at_once(suspend_ms: int) -> None:
+    hold = PullHold()
+    hold.hold(QUEUE, waiting := pull(suspend_ms=suspend_ms), 7)
+    assert hold.next_ms == 7
+    assert hold.expire(7) == [waiting]
+
+
+def test_a_pull_beyond_the_limit_is_turned_away_until_one_leaves() -> None:
+    hold = PullHold(LongPollingConfig(held_pulls_max=1))
+    first, second = pull(), pull()
+    assert hold.hold(QUEUE, first, 0)
+    assert not hold.hold(QUEUE, second, 0)
+    assert arrive(hold, 1) == [first]
+    assert hold.hold(QUEUE, second, 0)
+
+
+def test_a_disconnect_drops_the_pulls_of_its_connection_and_no_others() -> None:
+    hold, gone, here = PullHold(), peers.connect(), peers.connect()
+    hold.hold(QUEUE, pull(channel=gone), 0)
+    hold.hold(OTHER, pull(channel=gone), 0)
+    hold.hold(QUEUE, stays := pull(channel=here), 0)
+    hold.drop(gone)
+    hold.drop(gone)
+    assert len(hold) == 1
+    assert arrive(hold, 1) == [stays]
+    assert arrive(hold, 1, queue=OTHER) == []
+    assert hold.expire(99_999) == []
+
+
+def test_pulls_that_come_and_go_leave_nothing_behind() -> None:
+    hold = PullHold()
+    for now_ms in range(10_000):
+        hold.hold(QUEUE, pull(), now_ms)
+        arrive(hold, 1)
+        hold.expire(now_ms)
+    assert (len(hold), hold._by_queue, hold._by_channel) == (0, {}, {})
+    assert len(hold._by_due_ms) <= LongPollingConfig().check_ms + 1

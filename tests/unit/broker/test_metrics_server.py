@@ -1,0 +1,200 @@
+"""The metrics server over real sockets: what scrapers get, and what they cannot do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from http.client import HTTPConnection
+
+import pytest
+
+from orbitmq.broker.metrics_server import CONNECTIONS_MAX, REQUEST_BYTES_MAX, MetricsServer
+
+TEXT = b"# TYPE rocketmq_topic_number gauge\nrocketmq_topic_number 17.0\n"
+
+
+@asynccontextmanager
+async def serving(render: Callable[[], Iterable[bytes]] = lambda: [TEXT], timeout_ms: int = 10_000) -> AsyncIterator[MetricsServer]:
+    server = MetricsServer(render, port=0, timeout_ms=timeout_ms)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def connected(server: MetricsServer, request: bytes = b"") -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(*server.address)
+    writer.write(request)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+async def exchange(server: MetricsServer, request: bytes) -> tuple[bytes, bytes]:
+    """Head and body of the answer."""
+    async with connected(server, request) as (reader, _):
+        answer = await reader.read()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head, body
+
+
+def test_a_standard_client_gets_the_metrics() -> None:
+    async def main() -> None:
+        async with serving(lambda: [TEXT[:10], b"", TEXT[10:]]) as server:
+
+            def scrape() -> tuple[int, str | None, bytes]:
+                connection = HTTPConnection(*server.address, timeout=10)
+                connection.request("GET", "/metrics", headers={"Accept": "text/plain"})
+                response = connection.getresponse()
+                body = response.read()
+                connection.close()
+                return response.status, response.getheader("Content-Type"), body
+
+            for _ in range(2):
+                assert await asyncio.to_thread(scrape) == (200, "text/plain; version=0.0.4; charset=utf-8", TEXT)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status", "body"),
+    [
+        (b"GET /metrics HTTP/1.1", b"200 OK", TEXT),
+        (b"GET /metrics/?name[]=a HTTP/1.0", b"200 OK", TEXT),
+        (b"HEAD /metrics HTTP/1.1", b"200 OK", b""),
+        (b"GET /-/healthy HTTP/1.1", b"200 OK", b"Exporter is healthy.\n"),
+        (b"GET / HTTP/1.1", b"404 Not Found", b"Metrics are at /metrics.\n"),
+        (b"POST /metrics HTTP/1.1", b"405 Method Not Allowed", b"Only GET and HEAD are served.\n"),
+        (b"\x16\x03\x01\xff", b"405 Method Not Allowed", b"Only GET and HEAD are served.\n"),
+    ],
+)
+def test_each_request_is_answered_and_the_connection_closed(request_line: bytes, status: bytes, body: bytes) -> None:
+    async def main() -> None:
+        async with serving() as server:
+            head, got = await exchange(server, request_line + b"\r\nHost: x\r\n\r\n")
+        lines = head.split(b"\r\n")
+        assert lines[0] == b"HTTP/1.1 " + status
+        assert b"Connection: close" in lines
+        if not request_line.startswith(b"HEAD"):
+            assert b"Content-Length: %d" % len(body) in lines
+        else:
+            assert b"Content-Length: %d" % len(TEXT) in lines
+        assert got == body
+
+    asyncio.run(main())
+
+
+def test_others_have_a_turn_after_each_piece() -> None:
+    turns = 0
+    seen: list[int] = []
+
+    def render() -> Iterator[bytes]:
+        for _ in range(5):
+            seen.append(turns)
+            yield b"a 1\n"
+
+    async def main() -> None:
+        nonlocal turns
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with serving(render) as server:
+            task = asyncio.create_task(other())
+            _, body = await exchange(server, b"GET /metrics HTTP/1.1\r\n\r\n")
+            task.cancel()
+            assert body == b"a 1\n" * 5
+
+    asyncio.run(main())
+    assert len(set(seen)) == 5
+
+
+def test_a_source_that_fails_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def render() -> Iterator[bytes]:
+        yield TEXT
+        raise ValueError("no such queue")
+
+    async def main() -> None:
+        async with serving(render) as server:
+            head, body = await exchange(server, b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 500 ")
+        assert body == b"Reading the metrics failed; the broker's log says why.\n"
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(main())
+    assert "no such queue" in caplog.text
+
+
+@pytest.mark.parametrize(("request_head", "timeout_ms"), [(b"GET /" + b"x" * (2 * REQUEST_BYTES_MAX), 10_000), (b"GET /metrics", 1)])
+def test_endless_and_slow_requests_are_cut_off(request_head: bytes, timeout_ms: int) -> None:
+    async def main() -> None:
+        async with serving(timeout_ms=timeout_ms) as server, connected(server, request_head) as (reader, _):
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await reader.readexactly(1)
+
+    asyncio.run(main())
+
+
+def test_a_scraper_that_does_not_read_is_cut_off() -> None:
+    async def main() -> None:
+        async with serving(lambda: [bytes(64 << 20)], timeout_ms=300) as server:
+            reader, writer = await asyncio.open_connection(*server.address, limit=1)
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            await asyncio.sleep(0.5)  # the time of a socket, which no clock parameter moves
+            got = 0
+            with suppress(ConnectionError):
+                while piece := await reader.read(1 << 20):
+                    got += len(piece)
+            assert got < 64 << 20
+            writer.transport.abort()
+
+    asyncio.run(main())
+
+
+def test_so_many_connections_are_served_and_further_ones_closed() -> None:
+    async def main() -> None:
+        async with serving() as server, AsyncExitStack() as stack:
+            waiting = [await stack.enter_async_context(connected(server)) for _ in range(CONNECTIONS_MAX)]
+            async with connected(server) as (reader, _):
+                with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                    await reader.readexactly(1)
+            for reader, writer in waiting:
+                writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+                assert (await reader.read()).endswith(TEXT)
+            assert (await exchange(server, b"GET /metrics HTTP/1.1\r\n\r\n"))[1] == TEXT
+
+    asyncio.run(main())
+
+
+def test_stopping_closes_who_waits_and_frees_the_port() -> None:
+    async def main() -> None:
+        server = MetricsServer(lambda: [TEXT], port=0)
+        await server.stop()
+        await server.start()
+        address = server.address
+        assert (await exchange(server, b"GET /metrics HTTP/1.1\r\n\r\n"))[1] == TEXT
+        async with connected(server, b"GET") as (reader, _):
+            await exchange(server, b"GET /metrics HTTP/1.1\r\n\r\n")  # so that the one before was accepted
+            await server.stop()
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+        again = MetricsServer(lambda: [TEXT], *address)
+        await again.start()
+        assert again.address == address
+        await again.stop()
+
+    asyncio.run(main())
+
+
+def test_without_a_host_it_listens_on_the_loopback_address() -> None:
+    assert MetricsServer(lambda: []).address == ("127.0.0.1", 5557)
