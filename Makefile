@@ -8,7 +8,7 @@ KERNELS := $(VENV)/kernels
 KERNEL_SOURCES := $(shell find src -name '*.pxd') $(shell grep -rl '^import cython' src --include='*.py') src/orbitmq/protocol/command.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-pure interop crash soak fuzz check format bench setup lock docs clean
+.PHONY: help run test test-pure interop clients crash soak fuzz check format bench setup lock docs clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -17,13 +17,16 @@ run: $(KERNELS)  ## start what there is and show how to use it (Ctrl-C ends it)
 	@$(BIN)/python tools/demo.py
 
 test: $(KERNELS)  ## the fast tests, golden bytes included
-	$(PYTEST) -n auto -m "not interop and not crash and not soak" tests
+	$(PYTEST) -n auto -m "not interop and not clients and not crash and not soak" tests
 
 test-pure: $(KERNELS)  ## the same with the kernels interpreted
-	ORBITMQ_PURE=1 $(PYTEST) -n auto -m "not interop and not crash and not soak" tests
+	ORBITMQ_PURE=1 $(PYTEST) -n auto -m "not interop and not clients and not crash and not soak" tests
 
 interop: $(KERNELS)  ## against the real Apache RocketMQ (Java and Maven, fetched at first use)
 	$(PYTEST) -m interop tests
+
+clients: $(KERNELS)  ## real clients and mqadmin against the broker
+	$(PYTEST) -m clients tests
 
 crash: $(KERNELS)  ## processes killed and files cut on purpose
 	$(PYTEST) -m crash tests
@@ -46,6 +49,7 @@ format: $(READY)  ## rewrite sources as `make check` wants them
 
 bench: $(KERNELS)  ## speed beside Apache's servers, one JSON line per program
 	$(BIN)/python bench/record.py
+	$(BIN)/python bench/store.py
 	$(BIN)/python bench/remoting.py
 	$(BIN)/python bench/nameserver.py
 

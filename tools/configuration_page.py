@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.common.config import Key, Settings, Use
 from orbitmq.nameserver.config import NameServerConfig
 
@@ -18,51 +19,92 @@ INTRODUCTION = """\
 A value comes from the strongest layer that has one, from weak to strong:
 
 1. the default,
-2. the file of `-c FILE`: Java properties with RocketMQ's own key names, so an existing `namesrv.conf` works as it is,
+2. the file of `-c FILE`: Java properties with RocketMQ's own key names, so an existing `namesrv.conf` or `broker.conf` works as it is,
 3. for `tls.*` keys, the file that `tls.config.file` names (not for `tls.enable`, `tls.server.mode` and `tls.config.file` itself),
 4. the environment variable in the table,
 5. the command line.
 
 In the original `tls.*` are JVM properties (`-Dtls.server.mode=…`), which the `tls.config.file` overrides; here the environment stands for
 them and overrides the file, as it does for every key. A `tls.config.file` that is named and missing is an error here; the original goes on
-in test mode. `ROCKETMQ_HOME` sets `rocketmqHome`, weaker than the file, as in the original; it need not be set.
+in test mode. `ROCKETMQ_HOME` sets `rocketmqHome`, weaker than the file, as in the original; it need not be set. Where 4.9 and 5.5 have
+different defaults, they are those of 5.5.
 
 A value that cannot be used stops the start with file, line, key, value and what is allowed (the original keeps the default silently, and
 takes every boolean that is not `true` for false). A key that does not exist is a warning that names the nearest one. A key **without
 effect** is accepted, so that files can be shared, and gives a warning when it is set to something else than its default. A **refused** key
 may be set to its default only.
 
-**Run-time updates** (`orbitmq nameserver config --set`, `mqadmin updateNamesrvConfig`) reach the keys marked *dynamic*; all changes of an
-update are made, or none. A known key that is not dynamic is answered with NO_PERMISSION, as the original answers keys of its black list;
-unknown keys are ignored, as the original does. The whole configuration is then kept, sorted, in the `-c` file (without one: in
-`configStorePath`), and what that file held before in `<file>.bak`. No path and no command is ever taken from an update.
+**Run-time updates** (`orbitmq nameserver config --set`, `mqadmin updateNamesrvConfig`, `mqadmin updateBrokerConfig`) reach the keys marked
+*dynamic*; all changes of an update are made, or none. A known key that is not dynamic is answered with NO_PERMISSION, as the original
+answers keys of its black list; unknown keys are ignored, as the original does. The whole configuration is then kept, sorted, in the `-c`
+file (without one: in `configStorePath`, and in `config/broker.properties` of a broker's store), and what that file held before in
+`<file>.bak`. No path and no command is ever taken from an update.
 
-`mqadmin getNamesrvConfig` lists the sections `namesrvConfig`, `nettyServerConfig` and `orbitmq`, and what else the `-c` file sets; values
-of passwords are masked.
+`mqadmin getNamesrvConfig` lists the sections `namesrvConfig` and `nettyServerConfig`, `mqadmin getBrokerConfig` the sections
+`brokerConfig`, `messageStoreConfig`, `nettyServerConfig` and `nettyClientConfig`, and both what else the `-c` file sets; values of
+passwords are masked.
 """
 
-SECTIONS = {
-    "namesrvConfig": "What a name server does",
+BROKER = """\
+# Broker
+
+A broker serves this host alone until it is told otherwise: `brokerIP1`, which clients are told to connect to, is 127.0.0.1, and so is
+`bindAddress` while it is not set. Whoever sets `brokerIP1` to another address listens there, too, and is warned that there is no access
+control. `listenPort` - 2 and `listenPort` + 1 belong to the broker as well.
+
+A slave (`brokerRole=SLAVE`), DLedger, a controller, RocksDB and access control are refused rather than ignored, since a broker without them
+is another one than was meant.
+"""
+
+NAME_SERVER_SECTIONS = {"namesrvConfig": "What a name server does"}
+BROKER_SECTIONS = {
+    "brokerConfig": "What a broker is, and does",
+    "messageStoreConfig": "What it keeps, and for how long",
+    "authConfig": "Access control",
+    "4.9": "What only 4.9 has",
+}
+SHARED_SECTIONS = {
     "nettyServerConfig": "Where it listens, and its sockets",
     "orbitmq": "What the original has no key for, or only a JVM property",
     "tls": "TLS, for the server and for calls to others",
     "nettyClientConfig": "Calls to others",
 }
+SHORT_MIN = 3  # as many keys without effect for one reason are a list, not rows
 
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([INTRODUCTION, "# Name server", "", *_tables(NameServerConfig)])
+    name_server = _tables(NameServerConfig, {**NAME_SERVER_SECTIONS, **SHARED_SECTIONS})
+    broker = _tables(BrokerConfig, {**BROKER_SECTIONS, **SHARED_SECTIONS}, inert_as_lists=True)
+    return "\n".join([INTRODUCTION, "# Name server", "", *name_server, BROKER, *broker])
 
 
-def _tables(kind: type[Settings]) -> list[str]:
+def _tables(kind: type[Settings], sections: dict[str, str], *, inert_as_lists: bool = False) -> list[str]:
     lines = []
-    for section, title in SECTIONS.items():
-        lines += [f"## {title} (`{section}`)", "", "| key | default | type | use | what, or why not | environment | releases |"]
-        lines += ["|---|---|---|---|---|---|---|"]
-        lines += [_row(key) for key in kind.all_keys() if key.section == section]
-        lines.append("")
+    for section, title in sections.items():
+        keys = [key for key in kind.all_keys() if key.section == section]
+        inert = _by_reason(keys) if inert_as_lists else {}
+        rows = [_row(key) for key in keys if key.declared.doc not in inert]
+        lines += [f"## {title} (`{section}`)", ""]
+        if rows:
+            lines += [
+                "| key | default | type | use | what, or why not | environment | releases |",
+                "|---|---|---|---|---|---|---|",
+                *rows,
+                "",
+            ]
+        for reason, names in inert.items():
+            lines += [f"**No effect**: {reason} {', '.join(names)}.", ""]
     return lines
+
+
+def _by_reason(keys: list[Key]) -> dict[str, list[str]]:
+    """The keys without effect, with their defaults, by the reason why."""
+    reasons: dict[str, list[str]] = {}
+    for key in keys:
+        if key.declared.use is Use.NO_EFFECT:
+            reasons.setdefault(key.declared.doc, []).append(f"`{key.name}`" + (f" {key.default_text}" if key.default_text else ""))
+    return {reason: names for reason, names in reasons.items() if len(names) >= SHORT_MIN}
 
 
 def _row(key: Key) -> str:

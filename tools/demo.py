@@ -1,4 +1,4 @@
-"""`make run`: starts what there is, uses it once over the wire, and says what to try.
+"""`make run`: starts a name server and a broker, sends and reads a thousand messages over the wire, and says what to try.
 
 On a terminal it goes on serving until Ctrl-C; without one it ends when it has shown its result.
 """
@@ -8,58 +8,75 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from orbitmq import __version__, kernels
-from orbitmq.admin import name_servers as admin
 from orbitmq.common.clock import SystemClock
 from orbitmq.common.service import Services, raise_file_limit, run_until_signal
-from orbitmq.nameserver.config import NameServerConfig
-from orbitmq.nameserver.name_server import NameServer
-from orbitmq.protocol.bodies.nameserver import DataVersion, TopicConfig
-from orbitmq.protocol.bodies.registration import RegisterBrokerBody
+from orbitmq.embedded.cluster import ClusterSettings, EmbeddedCluster
+from orbitmq.message.record import decode_all
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command import RemotingCommand
-from orbitmq.protocol.headers.nameserver import RegisterBrokerRequestHeader
+from orbitmq.protocol.headers.pull import PullMessageRequestHeader
+from orbitmq.protocol.headers.send import SendMessageRequestHeaderV2
 from orbitmq.remoting.client import ClientConfig, RemotingClient
-from orbitmq.remoting.name_servers import NameServerList
 
-PORT = 9876
+NAME_SERVER_PORT, BROKER_PORT = 9876, 10911
+MESSAGES = 1000
+HAS_SUBSCRIPTION = 4
 
 
-def port_to_use() -> int:
+def port_to_use(usual: int) -> int:
     """The usual port, or 0 for a free one when somebody listens there."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", PORT))
+            probe.bind(("127.0.0.1", usual))
         except OSError:
-            print(f"Port {PORT} is taken, so another one is used.")
+            print(f"Port {usual} is taken, so another one is used.")
             return 0
-    return PORT
+    return usual
 
 
 async def show(address: str) -> None:
-    """Register a broker that exists only here, as a real one would, and ask for the route to its topic."""
-    async with RemotingClient(ClientConfig(), SystemClock(), name_servers=NameServerList([address])) as client:
-        header = RegisterBrokerRequestHeader(
-            broker_name="demo-broker",
-            broker_addr="127.0.0.1:10911",
-            cluster_name="DemoCluster",
-            ha_server_addr="127.0.0.1:10912",
-            broker_id=0,
+    """Send messages as a real producer does, and read them back as a real consumer does."""
+    async with RemotingClient(ClientConfig(), SystemClock()) as client:
+        began = time.perf_counter()
+        header = SendMessageRequestHeaderV2(
+            producer_group="demo",
+            topic="orders",
+            default_topic="TBW102",
+            default_topic_queue_nums=1,
+            queue_id=0,
+            sys_flag=0,
+            born_timestamp=int(time.time() * 1000),
+            flag=0,
         )
-        topics = {name: TopicConfig(name, read_queue_nums=4, write_queue_nums=4) for name in ("orders", "payments")}
-        body = RegisterBrokerBody(DataVersion(counter=1), topics)
-        await client.invoke(address, RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body.encode()))
-        route = await admin.topic_route(client, "orders")
-    for queues in route.queue_datas:
-        broker = next(broker for broker in route.broker_datas if broker.broker_name == queues.broker_name)
-        where = f"{queues.write_queue_nums} queues on {broker.broker_name} at {broker.broker_addrs[0]}"
-        print(f"  a broker registered; the route to `orders`: {where}")
-    print("  the broker's connection closed, and its route went with it")
+        send = RequestCode.SEND_MESSAGE_V2
+        await asyncio.gather(
+            *(client.invoke(address, RemotingCommand.request(send, header, b"order %d" % number)) for number in range(MESSAGES))
+        )
+        sent_s = time.perf_counter() - began
+        offset, found = 0, 0
+        while found < MESSAGES:
+            pull = PullMessageRequestHeader(
+                consumer_group="demo",
+                topic="orders",
+                queue_id=0,
+                queue_offset=offset,
+                max_msg_nums=32,
+                sys_flag=HAS_SUBSCRIPTION,
+                commit_offset=0,
+                suspend_timeout_millis=0,
+                sub_version=0,
+                subscription="*",
+            )
+            answer = await client.invoke(address, RemotingCommand.request(RequestCode.PULL_MESSAGE, pull))
+            found += sum(1 for _ in decode_all(answer.body or b""))
+            offset = int((answer.ext_fields or {})["nextBeginOffset"])
+    read_s = time.perf_counter() - began - sent_s
+    print(f"  {MESSAGES} messages sent in {sent_s * 1000:.0f} ms, and read back in {read_s * 1000:.0f} ms")
 
 
 def resident_mb() -> int:
@@ -71,29 +88,29 @@ def resident_mb() -> int:
 async def main() -> None:
     raise_file_limit()
     print(f"OrbitMQ {__version__}, kernels {kernels.mode()}")
-    with tempfile.TemporaryDirectory(prefix="orbitmq-demo-") as home:
-        server = NameServer(NameServerConfig(listen_port=port_to_use(), kv_config_path=f"{home}/kvConfig.json"))
-        services = Services()
-        services.add("name server", start=server.start, stop=server.stop)
-        if sys.stdin.isatty():
-            services.add("demo", start=lambda: present(server))
-            await run_until_signal(services, ready=lambda: print("Serving until Ctrl-C."))
-            return
-        await services.start()
-        await present(server)
-        await services.stop()
+    settings = ClusterSettings(name_server_port=port_to_use(NAME_SERVER_PORT), broker_port=port_to_use(BROKER_PORT))
+    cluster = EmbeddedCluster(settings)
+    services = Services()
+    services.add("cluster", start=cluster.start, stop=cluster.stop)
+    if sys.stdin.isatty():
+        services.add("demo", start=lambda: present(cluster))
+        await run_until_signal(services, ready=lambda: print("Serving until Ctrl-C."))
+        return
+    await services.start()
+    await present(cluster)
+    await services.stop()
 
 
-async def present(server: NameServer) -> None:
+async def present(cluster: EmbeddedCluster) -> None:
     """Say where it listens, use it, say what to try."""
-    address = f"{server.address[0]}:{server.address[1]}"
-    print(f"The name server listens on {address} ({resident_mb()} MB, ready after {time.process_time() * 1000:.0f} ms of CPU).")
-    await show(address)
+    where = f"Name server {cluster.name_server_address}, broker {cluster.broker_address}"
+    print(f"{where} ({resident_mb()} MB, ready after {time.process_time() * 1000:.0f} ms of CPU).")
+    await show(cluster.broker_address)
     print("Try, from another terminal:")
     for line in (
-        f".venv/bin/orbitmq cluster list -n {address}",
-        f".venv/bin/orbitmq kv put -n {address} shop currency EUR",
-        f"mqadmin clusterList -n {address}           # Apache RocketMQ's own tools, brokers and clients work too",
+        f".venv/bin/orbitmq cluster list -n {cluster.name_server_address}",
+        f".venv/bin/orbitmq store dump {cluster.store} --limit 5",
+        f"mqadmin topicStatus -n {cluster.name_server_address} -t orders     # Apache RocketMQ's own tools and clients work too",
         ".venv/bin/orbitmq --help",
     ):
         print(f"  {line}")

@@ -16,11 +16,13 @@ from orbitmq.common.errors import OrbitError, RemoteError
 from orbitmq.version import ROCKETMQ_VERSION, __version__
 
 NOUNS = {
-    "broker": "Brokers, as the name servers see them.",
+    "broker": "Run brokers, and what name servers know of them.",
     "cluster": "Clusters and their brokers.",
     "kv": "The KV configuration that name servers keep.",
     "nameserver": "Run and configure name servers.",
+    "store": "Look at, check and repair the files of a store.",
     "topic": "Topics and where their queues are.",
+    "up": "Run a name server and a broker in one process.",
 }
 
 EXIT_FAILED = 1
@@ -51,7 +53,7 @@ class Root(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in NOUNS:
             return None
-        group: click.Group = importlib.import_module(f"orbitmq.cli.{cmd_name}").group
+        group: click.Command = importlib.import_module(f"orbitmq.cli.{cmd_name}").group
         return group
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -6,6 +6,7 @@ import click
 
 from orbitmq.cli.connection import connected, name_server_options
 from orbitmq.cli.output import emit, output_option
+from orbitmq.cli.server_process import log_options, print_settings, serve, set_up_logs
 
 
 @click.group("nameserver")
@@ -20,18 +21,7 @@ def group() -> None:
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any other key of docs/configuration.md; may be given again.")
 @click.option("-p", "--print-config", is_flag=True, help="Print every key and its value, and exit.")
 @click.option("-m", "--print-important", is_flag=True, help="Print the important keys and their values, and exit.")
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    envvar="ORBITMQ_LOG_LEVEL",
-    show_envvar=True,
-)
-@click.option(
-    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, envvar="ORBITMQ_LOG_FORMAT", show_envvar=True
-)
-@click.option("--log-file", metavar="FILE", envvar="ORBITMQ_LOG_FILE", show_envvar=True, help="Log here too; rotated.")
+@log_options
 def run(
     config_file: str | None,
     port: str | None,
@@ -51,20 +41,17 @@ def run(
       orbitmq nameserver run -c namesrv.conf --bind 0.0.0.0
       ORBITMQ_LISTEN_PORT=19876 orbitmq nameserver run --set enableTopicList=false
     """
-    from orbitmq.cli.name_server_process import serve, set_up_logs
     from orbitmq.common.config import load
     from orbitmq.nameserver.config import NameServerConfig
+    from orbitmq.nameserver.name_server import NameServer
 
     flags = key_values(pairs) | {name: text for name, text in (("listenPort", port), ("bindAddress", bind)) if text is not None}
     loaded = load(NameServerConfig, file=config_file, flags=flags)
     config = loaded.settings
     if print_config or print_important:
-        for name, text in config.rows(important_only=not print_config):
-            click.echo(f"{name}={text}")
-        for warning in loaded.warnings:
-            click.echo(f"warning: {warning}", err=True)
+        print_settings(config, loaded.warnings, important_only=not print_config)
         return
-    set_up_logs(config, level=log_level, log_format=log_format, file=log_file)
+    set_up_logs("namesrv", config.rocketmq_home, level=log_level, log_format=log_format, file=log_file)
 
     def ready(host: str, listen_port: int) -> None:
         address = f"[{host}]:{listen_port}" if ":" in host else f"{host}:{listen_port}"
@@ -72,7 +59,7 @@ def run(
         click.echo(f"The name server listens on {address} (TLS {config.tls_server_mode.value}); Ctrl-C stops it.")
         click.echo(f"Brokers join it with namesrvAddr={here}. Try: orbitmq cluster list -n {here}")
 
-    serve(loaded, ready)
+    serve("name server", NameServer(config), loaded.warnings, ready)
 
 
 @group.command("config")

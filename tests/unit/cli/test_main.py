@@ -39,7 +39,7 @@ def commands() -> list[list[str]]:
     found: list[list[str]] = [[]]
     for noun in NOUNS:
         group = importlib.import_module(f"orbitmq.cli.{noun}").group
-        found += [[noun], *([noun, verb] for verb in group.commands)]
+        found += [[noun], *([noun, verb] for verb in getattr(group, "commands", ()))]  # some nouns are a command themselves
     return found
 
 

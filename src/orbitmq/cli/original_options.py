@@ -1,0 +1,66 @@
+"""Command lines as the original's servers read them, for the drop-ins `mqnamesrv` and `mqbroker`: options, usage, exit codes.
+
+0 = help, printed configuration, or a clean stop; 1 = the command line is wrong; 255 = it cannot start.
+"""
+
+from __future__ import annotations
+
+import getopt
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from orbitmq.common.errors import OrbitError
+
+EXIT_USAGE = 1
+EXIT_CANNOT_START = 255
+_WITH_ARGUMENT = "cn"
+
+Options = Mapping[str, str]
+
+
+def run(program: str, usage: str, long_options: Options, arguments: Sequence[str], start: Callable[[Options], None]) -> int:
+    """Do what the command line asks, by `start` with the argument of each option letter; returns the exit code."""
+    try:
+        options = _parse(long_options, arguments)
+    except getopt.GetoptError as error:
+        name = error.opt if len(error.opt) > 1 else long_options.get(error.opt, error.opt)
+        dashes = "-" if len(name) == 1 else "--"
+        missing = "requires argument" in error.msg
+        print(
+            f"Missing argument for option: {long_options.get(name, name)}" if missing else f"Unrecognized option: {dashes}{name}",
+            file=sys.stderr,
+        )
+        print(usage)
+        return EXIT_USAGE
+    if "h" in options:
+        print(usage)
+        return 0
+    try:
+        start(options)
+    except OrbitError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return EXIT_CANNOT_START
+    return 0
+
+
+def set_up_logs_from_environment(name: str, home: str | None) -> None:
+    """Log as ORBITMQ_LOG_LEVEL, ORBITMQ_LOG_FORMAT and ORBITMQ_LOG_FILE say: the original's command line has no options for it."""
+    from orbitmq.cli.server_process import set_up_logs
+
+    set_up_logs(
+        name,
+        home,
+        level=os.environ.get("ORBITMQ_LOG_LEVEL", "info"),
+        log_format=os.environ.get("ORBITMQ_LOG_FORMAT", "text"),
+        file=os.environ.get("ORBITMQ_LOG_FILE"),
+    )
+
+
+def _parse(long_options: Options, arguments: Sequence[str]) -> dict[str, str]:
+    """Option letter → argument; a long name may stand after one dash, and what is no option is passed over."""
+    two_dashed = ["-" + text if text[:1] == "-" and text[1:].split("=")[0] in long_options else text for text in arguments]
+    letters = "".join(letter + ":" * (letter in _WITH_ARGUMENT) for letter in long_options.values())
+    longs = [name + "=" * (letter in _WITH_ARGUMENT) for name, letter in long_options.items()]
+    pairs, _ = getopt.gnu_getopt(two_dashed, letters, longs)
+    return {long_options.get(name.lstrip("-"), name.lstrip("-")): argument for name, argument in pairs}

@@ -1,0 +1,61 @@
+"""`orbitmq up`: a name server and a broker in one process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from orbitmq.cli.nameserver import key_values
+
+
+@click.command("up")
+@click.option(
+    "--port", metavar="N", type=click.IntRange(0, 65535), default=9876, show_default=True, help="Of the name server; 0 = a free one."
+)
+@click.option(
+    "--broker-port", metavar="N", type=click.IntRange(0, 65534), default=10911, show_default=True, help="Of the broker; 0 = a free one."
+)
+@click.option("--store", "folder", metavar="DIR", type=click.Path(path_type=Path), help="Keep messages here.  [default: ~/store]")
+@click.option("--ephemeral", is_flag=True, help="Free ports and a temporary store, which goes when the process ends.")
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any key of the broker's configuration; may be given again.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON line with the addresses once everything is up, for other programs.")
+def group(port: int, broker_port: int, folder: Path | None, ephemeral: bool, pairs: tuple[str, ...], as_json: bool) -> None:
+    """Run a name server and a broker in one process.
+
+    They run until SIGTERM or Ctrl-C.
+
+    \b
+    Examples:
+      orbitmq up
+      orbitmq up --store /var/orbitmq --set flushDiskType=SYNC_FLUSH
+      orbitmq up --ephemeral --json          # for the tests of any language: read one line, connect, kill it at the end
+    """
+    import asyncio
+
+    from orbitmq.common.service import Services, raise_file_limit, run_until_signal
+    from orbitmq.embedded.cluster import ClusterSettings, EmbeddedCluster
+
+    if ephemeral and folder is not None:
+        raise click.UsageError("--ephemeral has no --store: it keeps nothing")
+    settings = ClusterSettings(
+        name_server_port=0 if ephemeral else port,
+        broker_port=0 if ephemeral else broker_port,
+        store=None if ephemeral else folder or Path.home() / "store",
+        broker=key_values(pairs),
+    )
+    cluster = EmbeddedCluster(settings)
+
+    def ready() -> None:
+        if as_json:
+            found = {"nameServer": cluster.name_server_address, "broker": cluster.broker_address, "store": str(cluster.store)}
+            click.echo(json.dumps(found))
+            return
+        click.echo(f"Name server {cluster.name_server_address}, broker {cluster.broker_address}, messages in {cluster.store}.")
+        click.echo(f"Point any RocketMQ client at {cluster.name_server_address}; Ctrl-C stops it.")
+
+    raise_file_limit()
+    services = Services()
+    services.add("cluster", start=cluster.start, stop=cluster.stop)
+    asyncio.run(run_until_signal(services, ready=ready))
