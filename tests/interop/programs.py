@@ -1,4 +1,4 @@
-"""The programs in `java/`, run with the jars of one release: `mqadmin` and a driver of the real client.
+"""The programs in `java/`, run with the jars of one release: `mqadmin` and drivers of the real client.
 
 Invariant: a program that was started here has ended when its `with` block is left.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -68,9 +68,19 @@ def round_trip(
     release: Release, home: Path, name_servers: str, topic: str, count: int, options: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
     """Send `count` messages with the real client and consume them; returns the lines the driver printed."""
-    command = release.java(home, "Driver", "roundtrip", name_servers, topic, str(count), options=options, compiled=True)
-    said = subprocess.run(command, capture_output=True, text=True, timeout=_DRIVER_WITHIN_S, check=False)
-    assert said.returncode == 0, f"the driver failed:\n{said.stdout}\n{said.stderr}"
+    return _lines(release, home, "Driver", "roundtrip", name_servers, topic, str(count), options=options)
+
+
+def send_and_read(release: Release, home: Path, name_servers: str, broker: str, series: str, topics: Iterable[str]) -> list[dict[str, Any]]:
+    """Send messages of every kind to one broker with the real client, and read all of its topics; a line per message sent or read."""
+    return _lines(release, home, "StoreClient", name_servers, broker, series, *topics)
+
+
+def _lines(release: Release, home: Path, *arguments: str, options: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """Run a Java program of ours to its end; the JSON lines that it printed."""
+    command = release.java(home, *arguments, options=options, compiled=True)
+    said = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=_DRIVER_WITHIN_S, check=False)
+    assert said.returncode == 0, f"{arguments[0]} failed:\n{said.stdout[-3000:]}\n{said.stderr}"
     return [json.loads(line) for line in said.stdout.splitlines() if line.startswith("{")]
 
 
