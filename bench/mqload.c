@@ -33,6 +33,7 @@ enum { FIELDS_MAX = 32, CODES_MAX = 16, FRAME_MAX = 64 << 20, FIRST_OPAQUE = 100
 // ---------------------------------------------------------------- options
 static const char *o_host = "127.0.0.1", *o_topic = NULL, *o_label = "", *o_fields[FIELDS_MAX][2]; // name, value
 static int o_mode = SEND, o_port = 10911, o_connections = 64, o_window = 1, o_body = 256, o_threads = 1, o_queues = 8, o_batch = 32;
+static int o_items; // messages per request of a batch (0: no batches)
 static int o_binary, o_json, o_pid, o_tagless, o_code = -1, o_version = 513, o_fields_count, o_shuffled;
 static double o_seconds = 5, o_warm_up = 1, o_rate;
 static long o_count; // stop after this many answers (0: by time)
@@ -45,6 +46,7 @@ static void usage(void) {
         "  how long  -W warm-up seconds (1)  -d measured seconds (5)  -N stop after so many answers instead, without warm-up\n"
         "  report  -P pid of the server, for its CPU use  -l label  -j one JSON line\n"
         "  send    SEND_MESSAGE_V2: -T topic (BenchmarkTest)  -q queues, 1 to 10 (8)  -s body bytes (256)  -g without TAGS\n"
+        "          -B N: SEND_BATCH_MESSAGE of so many messages instead\n"
         "  pull    PULL_MESSAGE: -T topic (BenchmarkTest)  -q queues (8)  -n messages per pull (32)\n"
         "  request any code: -C code  -F name=value, may be repeated; %%d in a value is a number that counts from 0 below -T N\n"
         "          (1), in turn or, with -x, in random order; answers of any code and size are counted, by code\n"
@@ -93,7 +95,7 @@ static double percentile_us(const histogram *h, double q) {
 
 // ---------------------------------------------------------------- frames
 // Offsets of what is patched per request; 0: the frame has no such thing.
-typedef struct { uint8_t *bytes; int length, opaque, queue, born, unique, offset; } frame;
+typedef struct { uint8_t *bytes; int length, opaque, queue, born, unique, stride, offset; } frame; // stride: from item to item of a batch
 static frame *g_frames; // one; in request mode, one per value of %d
 static int g_frames_count;
 
@@ -151,12 +153,24 @@ static void build(frame *f, int code, const char *const (*fields)[2], int *value
 static void build_send(frame *f) {
     const char *properties = o_tagless ? "UNIQ_KEY\1" "7F0000010001251A69D73B1F00000000" "\2WAIT\1true\2"
                                        : "UNIQ_KEY\1" "7F0000010001251A69D73B1F00000000" "\2WAIT\1true\2TAGS\1TagA\2";
+    int item = 22 + o_body + (int)strlen(properties);
     const char *const fields[][2] = {{"a", "benchmark_producer"}, {"b", o_topic}, {"c", "TBW102"}, {"d", "4"}, {"e", "0"}, {"f", "0"},
-        {"g", "1700000000000"}, {"h", "0"}, {"i", properties}, {"j", "0"}, {"k", "false"}, {"m", "false"}, {"n", "broker-a"}, {NULL, NULL}};
+        {"g", "1700000000000"}, {"h", "0"}, {"i", o_items ? "WAIT\1true\2" : properties}, {"j", "0"}, {"k", "false"},
+        {"m", o_items ? "true" : "false"}, {"n", "broker-a"}, {NULL, NULL}};
     int at[sizeof fields / sizeof *fields];
-    build(f, 310, fields, at, o_body);
+    build(f, o_items ? 320 : 310, fields, at, o_items ? o_items * item : o_body);
     f->queue = at[4]; f->born = at[6];
     f->unique = at[8] + (o_binary ? 9 : 14) + 24; // the name and its separator, which JSON escapes; then the last eight digits
+    if (!o_items) return;
+    uint8_t *p = f->bytes + f->length - o_items * item;
+    f->unique = (int)(p - f->bytes) + 22 + o_body + 9 + 24;
+    f->stride = item;
+    for (int i = 0; i < o_items; i++, p += item) {
+        memset(p, 0, 20);
+        put32(p, item); put32(p + 16, o_body);
+        put16(p + 20 + o_body, item - 22 - o_body);
+        memcpy(p + 22 + o_body, properties, item - 22 - o_body);
+    }
 }
 
 static void build_pull(frame *f) {
@@ -227,7 +241,7 @@ static void open_connection(connection *c, int index) {
     c->queue = index % o_queues;
     if (o_mode == IDLE) return;
     uint32_t slots = 4096;
-    while (slots < (uint32_t)o_window * 64) slots <<= 1;
+    while (slots < (uint32_t)o_window * 1024) slots <<= 1;
     c->slots_mask = slots - 1;
     c->slot_sent_ns = must(calloc(slots, sizeof *c->slot_sent_ns));
     c->slot_opaque = must(calloc(slots, sizeof *c->slot_opaque));
@@ -257,7 +271,8 @@ static void emit(worker *w, connection *c, uint64_t sent_ns) {
     } else if (o_mode == SEND) {
         p[f->queue] = '0' + w->sent % o_queues;
         put_decimal(p + f->born, clock_ns(CLOCK_REALTIME) / 1000000, 13);
-        put_hex(p + f->unique, w->sent + ((uint64_t)w->id << 28), 8);
+        for (int i = 0; i < (o_items ? o_items : 1); i++)
+            put_hex(p + f->unique + i * f->stride, (o_items ? w->sent * o_items + i : w->sent) + ((uint64_t)w->id << 28), 8);
     }
     c->slot_sent_ns[slot] = sent_ns; c->slot_opaque[slot] = opaque;
     c->out_length += f->length;
@@ -322,7 +337,7 @@ static int on_answer(worker *w, connection *c, const uint8_t *f, uint32_t length
     uint32_t slot = (uint32_t)opaque & c->slots_mask;
     if (c->slot_opaque[slot] != (uint32_t)opaque) { complain(w, "unexpected opaque", opaque, header, header_length); return 0; }
     c->slot_opaque[slot] = 0; c->in_flight--;
-    uint64_t messages = 1;
+    uint64_t messages = o_mode == SEND && o_items ? (uint64_t)o_items : 1;
     if (o_mode == PULL) {
         messages = code == 0 ? count_records(w, header + header_length, f + 4 + length) : 0;
         if (code != 0) w->not_found++;
@@ -472,7 +487,7 @@ static void add_option_field(char *pair) {
 
 static void parse_options(int argc, char **argv) {
     int option;
-    while ((option = getopt(argc, argv, "H:p:m:c:w:s:d:W:t:T:q:n:br:N:P:gl:jC:F:xV:h")) != -1) switch (option) {
+    while ((option = getopt(argc, argv, "H:p:m:c:w:s:d:W:t:T:q:n:B:br:N:P:gl:jC:F:xV:h")) != -1) switch (option) {
         case 'H': o_host = optarg; break;                case 'p': o_port = atoi(optarg); break;
         case 'm': o_mode = parse_mode(optarg); break;    case 'c': o_connections = atoi(optarg); break;
         case 'w': o_window = atoi(optarg); break;        case 's': o_body = atoi(optarg); break;
@@ -484,10 +499,10 @@ static void parse_options(int argc, char **argv) {
         case 'g': o_tagless = 1; break;                  case 'l': o_label = optarg; break;
         case 'j': o_json = 1; break;                     case 'C': o_code = atoi(optarg); break;
         case 'F': add_option_field(optarg); break;       case 'x': o_shuffled = 1; break;
-        case 'V': o_version = atoi(optarg); break;
+        case 'V': o_version = atoi(optarg); break;        case 'B': o_items = atoi(optarg); break;
         default: usage();
     }
-    if (o_queues > 10 || o_queues < 1 || o_connections < 1 || o_window < 1 || o_threads < 1 || o_body < 0 || (o_mode == REQUEST && o_code < 0)) usage();
+    if (o_queues > 10 || o_queues < 1 || o_connections < 1 || o_window < 1 || o_threads < 1 || o_body < 0 || o_items < 0 || (o_mode == REQUEST && o_code < 0)) usage();
     if (o_threads > o_connections) o_threads = o_connections;
 }
 
