@@ -7,5 +7,4 @@ cdef class HotProperties:
     cdef bint waits
 
 cdef bint read(HotProperties properties, const unsigned char *p, Py_ssize_t at, Py_ssize_t size, bint is_escaped) except? -1
-cdef int take(HotProperties properties, const unsigned char *p, Py_ssize_t at, Py_ssize_t size) except? -1
 cdef Py_ssize_t complete(HotProperties properties) except? -1

@@ -40,20 +40,13 @@ def read(
     """Take over p[at:at+size], a JSON text if it is escaped, and look at it; no: these are not the properties of an ordinary message."""
     if size > SIZE_MAX:
         return False
-    take(properties, p, at, 0 if is_escaped else size)
-    if is_escaped:
-        _make_room(properties, size)
-        properties.size = _unescape(properties.p, 0, p, at, at + size)
-    return properties.size >= 0 and _is_plain(properties)
-
-
-@cython.cfunc
-def take(properties: HotProperties, p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
-    """Take over p[at:at+size], whatever it is."""
     _make_room(properties, size)
-    copy(properties.p, 0, p, at, size)
-    properties.size = size
-    return 0
+    if is_escaped:
+        properties.size = _unescape(properties.p, 0, p, at, at + size)
+    else:
+        copy(properties.p, 0, p, at, size)
+        properties.size = size
+    return properties.size >= 0 and _is_plain(properties)
 
 
 @cython.cfunc

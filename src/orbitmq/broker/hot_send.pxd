@@ -23,7 +23,7 @@ cdef class HotSends:
     cdef LogBatch _log
     cdef RecordParts _parts
     cdef Answers _now, _safe
-    cdef AnswerTemplate _json, _binary
+    cdef AnswerTemplate _json, _binary, _keyless_json, _keyless_binary
     cdef HotProperties _properties
     cdef bint _is_open, _is_sync
     cdef bytes _host_digits

@@ -20,7 +20,7 @@ from orbitmq.common.errors import MessageIllegal
 from orbitmq.message import flags, properties
 from orbitmq.protocol import frame
 from orbitmq.protocol.bodies.nameserver import PERM_WRITE
-from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.command import RemotingCommand, SerializeType
 from orbitmq.protocol.headers.send import SendMessageResponseHeader
 from orbitmq.remoting.dispatch import failure
@@ -30,7 +30,7 @@ from orbitmq.store.group_commit import Outcome
 if cython.compiled:
     from cython.cimports.orbitmq.broker.hot_answers import Answers, AnswerTemplate, begin, end, put_id, put_text, put_value
     from cython.cimports.orbitmq.broker.hot_header import HotHeader, read_send
-    from cython.cimports.orbitmq.broker.hot_properties import HotProperties, complete, read, take
+    from cython.cimports.orbitmq.broker.hot_properties import HotProperties, complete, read
     from cython.cimports.orbitmq.common.mem import address, same, signed16, signed32, text_bytes
     from cython.cimports.orbitmq.message.record_write import RecordParts
     from cython.cimports.orbitmq.store.log_batch import LogBatch, make_room, put, size_within
@@ -39,12 +39,11 @@ if cython.compiled:
 else:
     from orbitmq.broker.hot_answers import Answers, AnswerTemplate, begin, end, marks, put_id, put_text, put_value
     from orbitmq.broker.hot_header import HotHeader, read_send
-    from orbitmq.broker.hot_properties import HotProperties, complete, read, take
+    from orbitmq.broker.hot_properties import HotProperties, complete, read
     from orbitmq.common.mem import address, same, signed16, signed32, text_bytes
     from orbitmq.message.record_write import RecordParts
     from orbitmq.store.log_batch import LogBatch, make_room, put, size_within
 
-SEND_BATCH = cython.declare(cython.int, RequestCode.SEND_BATCH_MESSAGE)
 ONEWAY = cython.declare(cython.int, 2)
 ODD_FLAGS = cython.declare(cython.int, flags.TransactionType.ROLLBACK | flags.INNER_BATCH | flags.NEED_UNWRAP)
 ITEM_HEAD_SIZE = cython.declare(cython.Py_ssize_t, 20)
@@ -88,6 +87,8 @@ class HotSends:
         "_is_open",
         "_is_sync",
         "_json",
+        "_keyless_binary",
+        "_keyless_json",
         "_known",
         "_last",
         "_log",
@@ -124,7 +125,7 @@ class HotSends:
         self._touched: list[HotQueue] = []
         self._topics_version: Any = None
         self._settings_seen: Any = None
-        self._json = self._binary = None
+        self._json = self._binary = self._keyless_json = self._keyless_binary = None
         self._now_ms = 0
         self.is_pending = self._is_open = False
 
@@ -140,7 +141,8 @@ class HotSends:
         seen = (settings.region_id, settings.trace_on, settings.broker_cluster_name)
         if seen != self._settings_seen:
             self._properties.more = properties.encode(self._general._more_properties())
-            self._json, self._binary = self._template(SerializeType.JSON), self._template(SerializeType.ROCKETMQ)
+            self._json, self._binary = self._template(SerializeType.JSON, 4), self._template(SerializeType.ROCKETMQ, 4)
+            self._keyless_json, self._keyless_binary = self._template(SerializeType.JSON, 3), self._template(SerializeType.ROCKETMQ, 3)
             self._settings_seen = seen
         self._is_open = (
             settings.broker_permission & PERM_WRITE != 0
@@ -149,13 +151,14 @@ class HotSends:
             and not self._store.config.record_crc
         )
 
-    def _template(self, kind: SerializeType) -> AnswerTemplate:
-        marked = marks(4)
+    def _template(self, kind: SerializeType, value_count: int) -> AnswerTemplate:
+        """An answer with the values of `_answer`; the last of four is the unique key, which a batch may not have."""
+        marked = marks(value_count)
         header = SendMessageResponseHeader(
             msg_id=str(marked[0]),
             queue_id=marked[1],
             queue_offset=marked[2],
-            transaction_id=str(marked[3]),
+            transaction_id=str(marked[3]) if value_count > 3 else None,
             msg_region=self._settings.region_id,
             trace_on=self._settings.trace_on,
         )
@@ -172,7 +175,6 @@ class HotSends:
         is_binary: cython.bint,
     ) -> cython.bint:
         """Take the send whose body is p[body_at:stop]; no: it is for the general way, and nothing was done."""
-        is_batch: cython.bint
         if not self._is_open or not read_send(header, p) or header.sys_flag & ODD_FLAGS:
             return False
         topic: HotTopic | None = _topic(self, p, header.topic_at, header.topic_size)
@@ -180,8 +182,7 @@ class HotSends:
             return False
         if not read(self._properties, p, header.properties_at, max(header.properties_size, 0), header.is_escaped):
             return False
-        is_batch = header.is_batch or header.code == SEND_BATCH
-        if self._properties.key_size == 0 and not is_batch:
+        if self._properties.key_size == 0 and not header.is_batch:
             return False
         parts: RecordParts = self._parts
         parts.topic = topic.raw
@@ -193,7 +194,7 @@ class HotSends:
         parts.born_time_ms = header.born_time_ms
         parts.prepared_offset = parts.properties_at = 0
         try:
-            if is_batch:
+            if header.is_batch:
                 return _store_batch(self, link, p, header, topic, body_at, stop, is_binary)
             return _store_one(self, link, p, header, topic, body_at, stop, is_binary)
         except _FOR_THE_GENERAL_WAY:
@@ -300,15 +301,6 @@ def _queue(topic: str, queue_id: int) -> HotQueue:
 
 
 @cython.cfunc
-def _size(sends: HotSends) -> cython.Py_ssize_t:
-    """The size of the record of the parts, with their properties as they will be stored; 0 when that breaks a limit."""
-    complete(sends._properties)
-    sends._parts.properties = sends._properties.p
-    sends._parts.properties_size = sends._properties.size
-    return size_within(sends._log, sends._parts, sends._properties.size)
-
-
-@cython.cfunc
 def _store_one(
     sends: HotSends,
     link: Any,
@@ -328,7 +320,9 @@ def _store_one(
     parts.body = p
     parts.body_at = body_at
     parts.body_size = stop - body_at
-    size = _size(sends)
+    parts.properties = sends._properties.p
+    parts.properties_size = complete(sends._properties)
+    size = size_within(log, parts, parts.properties_size)
     if size == 0:
         return False
     make_room(log, size, 1, sends._now_ms)
@@ -336,7 +330,7 @@ def _store_one(
     queue_offset = put(log, parts, size, 1)
     if not header.flag & ONEWAY:
         put_id(sends._ids_p, 0, sends._host_digits, offset)
-        _answer(sends, link, header, queue_offset, len(sends._host_digits) + OFFSET_DIGITS, sends._properties.p, is_binary)
+        _answer(sends, link, header, queue_offset, len(sends._host_digits) + OFFSET_DIGITS, is_binary)
     _count(sends, topic, header.queue_id, 1, size)
     return True
 
@@ -354,7 +348,6 @@ def _store_batch(
 ) -> cython.bint:
     """Append the messages of a batch one behind the other; no: it is none, or one of them breaks a limit."""
     log: LogBatch = sends._log
-    key: bytes = text_bytes(sends._properties.p, sends._properties.key_at, sends._properties.key_size)
     item: cython.Py_ssize_t = body_at
     size: cython.Py_ssize_t
     size_of_all: cython.Py_ssize_t = 0
@@ -389,12 +382,8 @@ def _store_batch(
             id_at += 1
         id_at = put_id(sends._ids_p, id_at, sends._host_digits, offset)
         item += signed32(p, item)
-    if not key:
-        key = sends._general._new_unique_key().encode()
     if not header.flag & ONEWAY:
-        sends._properties.key_at = 0
-        sends._properties.key_size = len(key)
-        _answer(sends, link, header, first_offset, id_at, key, is_binary)
+        _answer(sends, link, header, first_offset, id_at, is_binary)
     _count(sends, topic, header.queue_id, count, size_of_all)
     return True
 
@@ -416,12 +405,13 @@ def _item(sends: HotSends, p: cython.p_const_uchar, at: cython.Py_ssize_t, stop:
     size = signed16(p, properties_at - 2)
     if size < 0 or properties_at + size > stop or properties_at + size - at != signed32(p, at):
         return 0
-    take(sends._properties, p, properties_at, size)
     parts.flag = signed32(p, at + 12)
-    parts.body = p
+    parts.body = parts.properties = p
     parts.body_at = body_at
     parts.body_size = body_size
-    return _size(sends)
+    parts.properties_at = properties_at
+    parts.properties_size = size
+    return size_within(sends._log, parts, size)
 
 
 @cython.cfunc
@@ -431,17 +421,22 @@ def _answer(
     header: HotHeader,
     queue_offset: cython.longlong,
     ids_size: cython.Py_ssize_t,
-    key: cython.p_const_uchar,
     is_binary: cython.bint,
 ) -> cython.int:
-    """Have the answer ready: the ids are in their buffer, the unique key is in `key` where the properties say."""
+    """Have the answer ready: the ids are in their buffer, the unique key is where the properties say."""
     found: HotProperties = sends._properties
     answers: Answers = sends._safe if sends._is_sync and found.waits else sends._now
-    begin(answers, link, sends._binary if is_binary else sends._json, ids_size + found.key_size)
+    template: AnswerTemplate
+    if found.key_size:
+        template = sends._binary if is_binary else sends._json
+    else:
+        template = sends._keyless_binary if is_binary else sends._keyless_json
+    begin(answers, link, template, ids_size + found.key_size)
     put_text(answers, sends._ids_p, 0, ids_size)
     put_value(answers, header.queue_id)
     put_value(answers, queue_offset)
-    put_text(answers, key, found.key_at, found.key_size)
+    if found.key_size:
+        put_text(answers, found.p, found.key_at, found.key_size)
     return end(answers, header.opaque, 0)
 
 

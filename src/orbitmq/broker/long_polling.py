@@ -65,8 +65,8 @@ class PullHold:
     """The pulls that wait."""
 
     def __init__(self, config: LongPollingConfig | None = None) -> None:
-        self._config = config or LongPollingConfig()
-        assert self._config.check_ms > 0, self._config
+        self.config = config or LongPollingConfig()
+        assert self.config.check_ms > 0, self.config
         self._by_queue: dict[QueueKey, dict[HeldPull, None]] = {}
         self._by_channel: dict[Channel, dict[HeldPull, None]] = {}
         self._by_due_ms: dict[int, dict[HeldPull, None]] = {}
@@ -86,7 +86,7 @@ class PullHold:
     def hold(self, queue: QueueKey, pull: HeldPull, now_ms: int) -> bool:
         """Let a pull wait for the queue's next message; no when too many wait already: then it is to be answered at once."""
         assert pull.queue is None, "a pull that is held already"
-        config = self._config
+        config = self.config
         if self._size >= config.held_pulls_max:
             return False
         pull.queue = queue
@@ -133,7 +133,7 @@ class PullHold:
 
     def _plan(self, pull: HeldPull, now_ms: int) -> None:
         """Look at the pull at its deadline, or earlier when it may have been passed over."""
-        due_ms = pull.due_ms = min(pull.deadline_ms, now_ms + self._config.check_ms)
+        due_ms = pull.due_ms = min(pull.deadline_ms, now_ms + self.config.check_ms)
         due = self._by_due_ms.get(due_ms)
         if due is None:
             due = self._by_due_ms[due_ms] = {}

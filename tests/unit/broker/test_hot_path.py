@@ -94,22 +94,37 @@ def test_the_sends_of_a_turn_are_written_by_one_commit_and_counted_by_queue(
 
 
 @BINARY
-def test_a_batch_is_stored_one_behind_the_other(rooms: TwoRooms, binary: bool) -> None:
-    fields = {**SEND, "i": "WAIT\x01true\x02", "m": "true"}
-    (answer,) = rooms.sent([request(BATCH, fields, batch_body(b"one", b"two", b""), binary=binary)])
+@pytest.mark.parametrize("code", [BATCH, V2])
+def test_a_batch_is_stored_one_behind_the_other(rooms: TwoRooms, code: int, binary: bool) -> None:
+    (answer,) = rooms.sent([request(code, {**SEND, "m": "true"}, batch_body(b"one", b"two", b""), binary=binary)])
     assert answer.ext_fields is not None
     assert len(answer.ext_fields["msgId"].split(",")) == 3
-    assert len(answer.ext_fields["transactionId"]) == 32, "a key of its own, for the batch has none"
-    (answer,) = rooms.sent([request(V2, {**SEND, "m": "TRUE"}, batch_body(b"three"), binary=binary)])
+    (answer,) = rooms.sent([request(code, {**SEND, "m": "TRUE"}, batch_body(b"three"), binary=binary)])
     assert answer.ext_fields is not None
     assert answer.ext_fields["queueOffset"] == "3"
+    assert rooms.hot.general == []
+
+
+@BINARY
+def test_the_header_says_what_a_batch_is_not_the_code(rooms: TwoRooms, binary: bool) -> None:
+    (answer,) = rooms.sent([request(BATCH, SEND, batch_body(b"one", b"two"), binary=binary)])
+    assert answer.ext_fields is not None
+    assert "," not in answer.ext_fields["msgId"]
+    assert rooms.hot.general == []
+
+
+@BINARY
+def test_a_batch_without_a_key_gets_none(rooms: TwoRooms, binary: bool) -> None:
+    (answer,) = rooms.sent([request(BATCH, {**SEND, "i": "", "m": "true"}, batch_body(b"one", b"two"), binary=binary)])
+    assert answer.ext_fields is not None
+    assert "transactionId" not in answer.ext_fields
     assert rooms.hot.general == []
 
 
 def test_files_roll_in_the_middle_of_a_turn(rooms: TwoRooms) -> None:
     for _ in range(3):
         rooms.sent([request(V2, SEND, b"x" * 900, opaque=number) for number in range(12)])
-        rooms.sent([request(BATCH, SEND, batch_body(b"x" * 300, b"y" * 700), opaque=number) for number in range(9)])
+        rooms.sent([request(BATCH, {**SEND, "m": "true"}, batch_body(b"x" * 300, b"y" * 700), opaque=number) for number in range(9)])
     assert len(list((rooms.hot.folder / "commitlog").iterdir())) > 10
     assert rooms.hot.general == []
 
@@ -172,7 +187,7 @@ def test_a_body_that_is_too_long_goes_the_general_way(rooms: TwoRooms) -> None:
     ids=["empty", "short", "more", "less", "one too long", "too long together", "nonsense"],
 )
 def test_a_batch_that_is_none_goes_the_general_way(rooms: TwoRooms, body: bytes) -> None:
-    (answer,) = rooms.sent([request(BATCH, SEND, body)])
+    (answer,) = rooms.sent([request(BATCH, {**SEND, "m": "true"}, body)])
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert rooms.hot.general == [BATCH]
 

@@ -166,7 +166,13 @@ def test_a_batch_is_stored_message_by_message(room: Room) -> None:
     assert (answer.ext_fields["msgId"].count(","), answer.ext_fields["queueOffset"]) == (2, "0")
     stored = room.stored(QueueKey("T", 1))
     assert [(message.body, message.flag, message.queue_offset) for message in stored] == [(b"body%d" % n, n, n) for n in range(3)]
-    assert [message.properties()["CLUSTER"] for message in stored] == ["DefaultCluster"] * 3
+    assert [message.properties() for message in stored] == [{"UNIQ_KEY": f"U{number}"} for number in range(3)], "nothing is added"
+
+
+def test_a_batch_that_does_not_say_so_is_one_message(room: Room) -> None:
+    body = batch.encode([BatchItem(0, b"body", b"")] * 2)
+    assert room.ask(room.sends, RequestCode.SEND_BATCH_MESSAGE, fields(batch="false"), body).code == ResponseCode.SUCCESS
+    assert [message.body for message in room.stored(QueueKey("T", 1))] == [body]
 
 
 @pytest.mark.parametrize("body", [b"", b"no batch at all"])

@@ -72,7 +72,7 @@ class ClientProcessor:
         record_at: Callable[[LogOffset], bytes | None],
         clock: Clock,
     ) -> None:
-        self._rules = rules
+        self.rules = rules
         self._producers = producers
         self._consumers = consumers
         self._locks = locks
@@ -117,7 +117,7 @@ class ClientProcessor:
         self, channel: Channel, info: ClientInfo, heartbeat: bodies.HeartbeatData, data: bodies.ConsumerData, now_ms: int
     ) -> bool:
         """Take one group of a heartbeat in; whether the next heartbeat should bring subscriptions, if this one need not have."""
-        if self._rules.reject_pull_consumers and data.consume_type is ConsumeType.CONSUME_ACTIVELY:
+        if self.rules.reject_pull_consumers and data.consume_type is ConsumeType.CONSUME_ACTIVELY:
             return False
         config = self._groups.find(data.group)
         if config is None:
@@ -147,7 +147,7 @@ class ClientProcessor:
             now_ms,
             fingerprint=heartbeat.fingerprint,
             keep_subscriptions=left_out,
-            notifies=config.notify_consumer_ids_changed_enable and self._rules.notify_consumer_ids_changed,
+            notifies=config.notify_consumer_ids_changed_enable and self.rules.notify_consumer_ids_changed,
         )
         self._tell(change)
         return full_wanted
@@ -189,7 +189,7 @@ class ClientProcessor:
     def check_client_config(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         wanted = _decoded(bodies.CheckClientRequestBody.decode, request).subscription
         if wanted is not None and wanted.expression_type is not None and not is_tag_type(wanted.expression_type):
-            if not self._rules.enable_property_filter:
+            if not self.rules.enable_property_filter:
                 raise RequestRefused(
                     ResponseCode.SYSTEM_ERROR,
                     f"The broker does not support consumer to filter message by {wanted.expression_type}; "
@@ -272,7 +272,7 @@ class ClientProcessor:
         group = self._groups.table.get(header.consumer_group)
         told = replace(
             header,
-            broker_name=self._rules.broker_name,
+            broker_name=self.rules.broker_name,
             topic_sys_flag=header.topic_sys_flag if topic is None else topic.sys_flag,
             group_sys_flag=header.group_sys_flag if group is None else group.sys_flag,
         )
@@ -308,7 +308,7 @@ class ClientProcessor:
                 f"The Consumer <{client_id}> Version <{describe(member.info.version)}> too low to finish, "
                 "please upgrade it to V3_1_8_SNAPSHOT",
             )
-        timeout_ms = self._rules.call_timeout_ms
+        timeout_ms = self.rules.call_timeout_ms
         try:
             return await member.channel.invoke(RemotingCommand(request.code, ext_fields=fields, body=body), timeout_ms)
         except RemoteTimeout as problem:

@@ -74,7 +74,7 @@ class _Sent(NamedTuple):
     header: SendMessageRequestHeader
     topic: TopicConfig
     message: Message
-    unique_key: str
+    unique_key: str | None  # a batch may have none
     waits: bool  # for the disk, if the broker does
 
 
@@ -107,11 +107,11 @@ class SendProcessor:
         return {
             RequestCode.SEND_MESSAGE: self.send,
             RequestCode.SEND_MESSAGE_V2: self.send,
-            RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
+            RequestCode.SEND_BATCH_MESSAGE: self.send,
         }
 
     def send(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """Store one message, or a batch that says so in its header."""
+        """Store one message, or a batch, if the header says that it is one: the code alone does not."""
         kind = SendMessageRequestHeader if request.code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
         header = kind.from_fields(request.ext_fields)
         if header.batch:
@@ -119,11 +119,8 @@ class SendProcessor:
         sent = self._checked(channel, request, header)
         return self._answered(channel, request, sent, lambda: [self._store.append(sent.message)])
 
-    def send_batch(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """Store the messages of a batch one behind the other."""
-        return self._store_batch(channel, request, SendMessageRequestHeaderV2.from_fields(request.ext_fields))
-
     def _store_batch(self, channel: Channel, request: RemotingCommand, header: SendMessageRequestHeader) -> RemotingCommand | None:
+        """Store the messages of a batch one behind the other, each with the properties that its producer gave it and no more."""
         if header.topic.startswith(RETRY_PREFIX):
             raise _illegal(f"batch request does not support retry group {header.topic}; send its messages one by one")
         sent = self._checked(channel, request, header)
@@ -136,9 +133,6 @@ class SendProcessor:
             raise _illegal(str(error)) from error
         if not messages:
             raise _illegal("a batch without a message; send at least one")
-        more = self._more_properties()
-        for message in messages:
-            message.properties = properties.extended(message.properties, more)
         return self._answered(channel, request, sent, lambda: self._store.append_batch(messages))
 
     # -- what may be sent
@@ -168,7 +162,7 @@ class SendProcessor:
             topic, queue_id = self._retried(request, header, topic, queue_id, reconsume_times)
         unique_key = found.get(properties.UNIQUE_KEY)
         more = self._more_properties()
-        if unique_key is None:
+        if unique_key is None and not header.batch:
             unique_key = more[properties.UNIQUE_KEY] = self._new_unique_key()
         raw = properties.without((header.properties or "").encode("utf-8", "replace"), properties.POP_CK)
         message = Message(

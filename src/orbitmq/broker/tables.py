@@ -1,0 +1,78 @@
+"""The tables that a broker keeps in files of its own: topics, groups, consumer offsets; and the rules that its configuration gives them.
+
+Knows which file belongs to which table, nothing of what they say. One worker thread writes all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.config_file import ConfigFile, Loop
+from orbitmq.broker.groups import GroupRules, Groups
+from orbitmq.broker.offset_journal import OffsetJournal
+from orbitmq.broker.offsets import Offsets
+from orbitmq.broker.topics import TopicRules, Topics
+from orbitmq.common.clock import Clock
+from orbitmq.store.file_layer import FileLayer
+
+
+class Tables:
+    """From `load` to `save`. `topics_changed` hears the names of topics that name servers have to hear of."""
+
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, layer: FileLayer, loop: Loop, topics_changed: Callable[[Iterable[str]], None]
+    ) -> None:
+        self._config = config
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="configuration")
+        self.folder = Path(config.store_path_root_dir) / "config"
+        self.topics_file, self.groups_file, self.offsets_file = (
+            ConfigFile(self.folder / name, self._worker, loop) for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
+        )
+        self.topics = Topics(_topic_rules(config), self.topics_file, clock, topics_changed)
+        self.groups = Groups(_group_rules(config), self.groups_file, clock)
+        self.offsets = Offsets(
+            self.offsets_file,
+            OffsetJournal(self.folder / "consumerOffset.journal", layer),
+            clock,
+            server_side_reset=config.use_server_side_reset_offset,
+            version_step=config.consumer_offset_update_version_step,
+        )
+
+    def load(self) -> None:
+        for table in (self.topics, self.groups, self.offsets):
+            table.load()
+
+    def save(self) -> None:
+        """Have everything on disk, and end."""
+        self.offsets.close()
+        for file in (self.topics_file, self.groups_file, self.offsets_file):
+            file.save_now()
+        self._worker.shutdown()
+
+    def follow_config(self) -> None:
+        """Take over what of the configuration changed."""
+        self.topics.rules, self.groups.rules = _topic_rules(self._config), _group_rules(self._config)
+        self.offsets.server_side_reset = self._config.use_server_side_reset_offset
+
+
+def _topic_rules(config: BrokerConfig) -> TopicRules:
+    return TopicRules(
+        broker_name=config.broker_name,
+        cluster_name=config.broker_cluster_name,
+        auto_create=config.auto_create_topic_enable,
+        default_queue_count=config.default_topic_queue_nums,
+        cluster_topic_enable=config.cluster_topic_enable,
+        broker_topic_enable=config.broker_topic_enable,
+        trace_topic_enable=config.trace_topic_enable,
+        trace_topic_name=config.msg_trace_topic_name,
+        revive_queue_count=config.revive_queue_num,
+        protect_system_topics=config.validate_system_topic_when_update_topic,
+        mixed_message_type_enable=config.enable_mixed_message_type,
+    )
+
+
+def _group_rules(config: BrokerConfig) -> GroupRules:
+    return GroupRules(auto_create=config.auto_create_subscription_group, system_groups_enable=config.enable_create_sys_group)
