@@ -112,8 +112,11 @@ class Release:
         """Fill the cache with the jars and the shim if they are not there yet; several may do so at once."""
         if not self.lib.is_dir():
             self._fetch_jars()
-        if not (self.cache / "loopback.so").exists() and shutil.which("cc"):
-            subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", self.cache / "loopback.so", HERE / "loopback.c", "-ldl"], check=True)
+        shim = self.cache / "loopback.so"
+        if not shim.exists() and shutil.which("cc"):
+            new = shim.with_suffix(f".{os.getpid()}")
+            subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-Wall", "-o", new, HERE / "loopback.c", "-ldl"], check=True)
+            new.rename(shim)
         return self
 
     def _fetch_jars(self) -> None:
