@@ -8,8 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -164,14 +164,27 @@ def test_two_brokers_do_not_open_one_store(tmp_path: Path) -> None:
     run(scenario)
 
 
-def test_orbitmq_up_says_where_it_is_and_leaves_nothing_behind() -> None:
-    command = [sys.executable, "-c", "from orbitmq.cli.main import main; main()", "up", "--ephemeral", "--json"]
+@contextmanager
+def orbitmq_up(*options: str) -> Iterator[dict[str, str]]:
+    """`orbitmq up` in a process of its own, and what it says of itself."""
+    command = [sys.executable, "-c", "from orbitmq.cli.main import main; main()", "up", "--ephemeral", "--json", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        found = json.loads(process.stdout.readline())
+        yield json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_orbitmq_up_says_where_it_is_and_leaves_nothing_behind() -> None:
+    with orbitmq_up() as found:
         host, port = found["broker"].split(":")
         socket.create_connection((host, int(port)), 5).close()
         assert Path(found["store"]).is_dir()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
     assert not Path(found["store"]).exists()
+
+
+def test_orbitmq_up_takes_the_port_that_it_is_given() -> None:
+    port = free_port("127.0.0.1")
+    with orbitmq_up("--broker-port", str(port)) as found:
+        assert found["broker"] == f"127.0.0.1:{port}"
+        assert found["nameServer"] != "127.0.0.1:9876"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from orbitmq.cli.connection import connected, name_server_options
-from orbitmq.cli.nameserver import key_values
 from orbitmq.cli.output import emit, output_option
-from orbitmq.cli.server_process import log_options, print_settings, serve, set_up_logs
+from orbitmq.cli.server_process import ServerOptions, serve, server_options
 from orbitmq.common.errors import NotFound
 
 
@@ -17,26 +16,12 @@ def group() -> None:
 
 
 @group.command("run")
-@click.option("-c", "--config", "config_file", metavar="FILE", help="Java properties with RocketMQ's own key names.")
-@click.option("-n", "--name-servers", metavar="LIST", help="namesrvAddr: where to register, host:port;host:port.")
-@click.option("--port", metavar="N", help="listenPort.  [default: 10911]")
-@click.option("--store", metavar="DIR", help="storePathRootDir.  [default: ~/store]")
-@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any other key of docs/configuration.md; may be given again.")
-@click.option("-p", "--print-config", is_flag=True, help="Print every key and its value, and exit.")
-@click.option("-m", "--print-important", is_flag=True, help="Print the important keys and their values, and exit.")
-@log_options
-def run(
-    config_file: str | None,
-    name_servers: str | None,
-    port: str | None,
-    store: str | None,
-    pairs: tuple[str, ...],
-    print_config: bool,
-    print_important: bool,
-    log_level: str,
-    log_format: str,
-    log_file: str | None,
-) -> None:
+@server_options(
+    click.option("-n", "--name-servers", metavar="LIST", help="namesrvAddr: where to register, host:port;host:port."),
+    click.option("--port", metavar="N", help="listenPort.  [default: 10911]"),
+    click.option("--store", metavar="DIR", help="storePathRootDir.  [default: ~/store]"),
+)
+def run(options: ServerOptions, name_servers: str | None, port: str | None, store: str | None) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
     \b
@@ -47,13 +32,12 @@ def run(
     from orbitmq.broker.broker import Broker
     from orbitmq.broker.config import load_broker
 
-    named = (("namesrvAddr", name_servers), ("listenPort", port), ("storePathRootDir", store))
-    loaded = load_broker(file=config_file, flags=key_values(pairs) | {name: text for name, text in named if text is not None})
-    config = loaded.settings
-    if print_config or print_important:
-        print_settings(config, loaded.warnings, important_only=not print_config)
+    flags = options.flags(namesrvAddr=name_servers, listenPort=port, storePathRootDir=store)
+    loaded = load_broker(file=options.config_file, flags=flags)
+    if options.is_printed(loaded):
         return
-    set_up_logs("broker", config.rocketmq_home, level=log_level, log_format=log_format, file=log_file)
+    config = loaded.settings
+    options.set_up_logs("broker", config.rocketmq_home)
 
     def ready(host: str, listen_port: int) -> None:
         known = f"name servers: {config.namesrv_addr}" if config.namesrv_addr else "no name server knows it: see -n"

@@ -6,7 +6,7 @@ import click
 
 from orbitmq.cli.connection import connected, name_server_options
 from orbitmq.cli.output import emit, output_option
-from orbitmq.cli.server_process import log_options, print_settings, serve, set_up_logs
+from orbitmq.cli.server_process import ServerOptions, key_values, serve, server_options
 
 
 @click.group("nameserver")
@@ -15,24 +15,11 @@ def group() -> None:
 
 
 @group.command("run")
-@click.option("-c", "--config", "config_file", metavar="FILE", help="Java properties with RocketMQ's own key names.")
-@click.option("--port", metavar="N", help="listenPort; 0 = a free one.  [default: 9876]")
-@click.option("--bind", metavar="ADDRESS", help="bindAddress; 0.0.0.0 or :: = every interface.  [default: 127.0.0.1]")
-@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any other key of docs/configuration.md; may be given again.")
-@click.option("-p", "--print-config", is_flag=True, help="Print every key and its value, and exit.")
-@click.option("-m", "--print-important", is_flag=True, help="Print the important keys and their values, and exit.")
-@log_options
-def run(
-    config_file: str | None,
-    port: str | None,
-    bind: str | None,
-    pairs: tuple[str, ...],
-    print_config: bool,
-    print_important: bool,
-    log_level: str,
-    log_format: str,
-    log_file: str | None,
-) -> None:
+@server_options(
+    click.option("--port", metavar="N", help="listenPort; 0 = a free one.  [default: 9876]"),
+    click.option("--bind", metavar="ADDRESS", help="bindAddress; 0.0.0.0 or :: = every interface.  [default: 127.0.0.1]"),
+)
+def run(options: ServerOptions, port: str | None, bind: str | None) -> None:
     """Run a name server until SIGTERM or Ctrl-C.
 
     \b
@@ -45,13 +32,11 @@ def run(
     from orbitmq.nameserver.config import NameServerConfig
     from orbitmq.nameserver.name_server import NameServer
 
-    flags = key_values(pairs) | {name: text for name, text in (("listenPort", port), ("bindAddress", bind)) if text is not None}
-    loaded = load(NameServerConfig, file=config_file, flags=flags)
-    config = loaded.settings
-    if print_config or print_important:
-        print_settings(config, loaded.warnings, important_only=not print_config)
+    loaded = load(NameServerConfig, file=options.config_file, flags=options.flags(listenPort=port, bindAddress=bind))
+    if options.is_printed(loaded):
         return
-    set_up_logs("namesrv", config.rocketmq_home, level=log_level, log_format=log_format, file=log_file)
+    config = loaded.settings
+    options.set_up_logs("namesrv", config.rocketmq_home)
 
     def ready(host: str, listen_port: int) -> None:
         address = f"[{host}]:{listen_port}" if ":" in host else f"{host}:{listen_port}"
@@ -84,11 +69,3 @@ def config(name_servers: str, timeout_ms: int, output: str, pairs: tuple[str, ..
     found = connected(name_servers, lambda client: admin.configs(client, timeout_ms))
     rows = [{"name_server": address, "key": key, "value": text} for address, texts in found.items() for key, text in texts.items()]
     emit(rows, ["name_server", "key", "value"] if len(found) > 1 else ["key", "value"], output)
-
-
-def key_values(pairs: tuple[str, ...]) -> dict[str, str]:
-    """`KEY=VALUE` texts as a table."""
-    for pair in pairs:
-        if "=" not in pair:
-            raise click.BadParameter(f"{pair!r} is not of the form KEY=VALUE", param_hint="--set")
-    return {name.strip(): text for name, _, text in (pair.partition("=") for pair in pairs)}

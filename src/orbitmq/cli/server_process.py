@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import click
 
 from orbitmq.common import logs
-from orbitmq.common.config.settings import Settings
+from orbitmq.common.config import Loaded
 from orbitmq.common.errors import ConfigurationError
 from orbitmq.common.service import Services, raise_file_limit, run_until_signal
 
 log = logging.getLogger(__name__)
-F = TypeVar("F", bound=Callable[..., Any])
+Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
 
 
 class Server(Protocol):
@@ -30,24 +33,85 @@ class Server(Protocol):
     async def stop(self) -> None: ...
 
 
-def log_options(command: F) -> F:
-    """The options of every command that runs a server, about what it logs and where."""
-    level = click.Choice(["debug", "info", "warning", "error"])
-    options = (
-        click.option("--log-level", type=level, default="info", show_default=True, envvar="ORBITMQ_LOG_LEVEL", show_envvar=True),
-        click.option(
-            "--log-format",
-            type=click.Choice(["text", "json"]),
-            default="text",
-            show_default=True,
-            envvar="ORBITMQ_LOG_FORMAT",
-            show_envvar=True,
-        ),
-        click.option("--log-file", metavar="FILE", envvar="ORBITMQ_LOG_FILE", show_envvar=True, help="Log here too; rotated."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """What every command that runs a server is told."""
+
+    config_file: str | None
+    pairs: tuple[str, ...]
+    print_config: bool
+    print_important: bool
+    log_level: str
+    log_format: str
+    log_file: str | None
+
+    def flags(self, **named: str | None) -> dict[str, str]:
+        """The keys that are set by options of their own, where they are given, and by --set."""
+        return key_values(self.pairs) | {name: text for name, text in named.items() if text is not None}
+
+    def is_printed(self, loaded: Loaded[Any]) -> bool:
+        """Show the keys and what is doubtful about them, if that is asked for: then there is nothing to run."""
+        if not self.print_config and not self.print_important:
+            return False
+        for name, text in loaded.settings.rows(important_only=not self.print_config):
+            click.echo(f"{name}={text}")
+        for warning in loaded.warnings:
+            click.echo(f"warning: {warning}", err=True)
+        return True
+
+    def set_up_logs(self, name: str, home: str | None) -> None:
+        set_up_logs(name, home, level=self.log_level, log_format=self.log_format, file=self.log_file)
+
+
+_FIRST_OPTIONS = (click.option("-c", "--config", "config_file", metavar="FILE", help="Java properties with RocketMQ's own key names."),)
+_LAST_OPTIONS = (
+    click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any other key of docs/configuration.md; may be given again."),
+    click.option("-p", "--print-config", is_flag=True, help="Print every key and its value, and exit."),
+    click.option("-m", "--print-important", is_flag=True, help="Print the important keys and their values, and exit."),
+    click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        show_default=True,
+        envvar="ORBITMQ_LOG_LEVEL",
+        show_envvar=True,
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        envvar="ORBITMQ_LOG_FORMAT",
+        show_envvar=True,
+    ),
+    click.option("--log-file", metavar="FILE", envvar="ORBITMQ_LOG_FILE", show_envvar=True, help="Log here too; rotated."),
+)
+
+
+def server_options(*own: Decorator) -> Callable[[Callable[..., None]], Command]:
+    """The options of a command that runs a server, around its `own`; the command gets them as its `options`."""
+
+    def decorate(command: Callable[..., None]) -> Command:
+        @functools.wraps(command)
+        def gathered(**given: Any) -> None:
+            shared = {field.name: given.pop(field.name) for field in fields(ServerOptions)}
+            command(ServerOptions(**shared), **given)
+
+        decorated: Command = gathered
+        options: tuple[Decorator, ...] = (*_FIRST_OPTIONS, *own, *_LAST_OPTIONS)
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+def key_values(pairs: tuple[str, ...]) -> dict[str, str]:
+    """`KEY=VALUE` texts as a table."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise click.BadParameter(f"{pair!r} is not of the form KEY=VALUE", param_hint="--set")
+    return {name.strip(): text for name, _, text in (pair.partition("=") for pair in pairs)}
 
 
 def set_up_logs(name: str, home: str | None, *, level: str, log_format: str, file: str | None) -> None:
@@ -59,14 +123,6 @@ def set_up_logs(name: str, home: str | None, *, level: str, log_format: str, fil
         raise ConfigurationError(f"log file {path} cannot be written: {error.strerror}; set --log-file or ORBITMQ_LOG_FILE") from error
     except ValueError as error:
         raise ConfigurationError(f"logging cannot be set up: {error}; see ORBITMQ_LOG_LEVEL and ORBITMQ_LOG_FORMAT") from error
-
-
-def print_settings(settings: Settings, warnings: Sequence[str], *, important_only: bool) -> None:
-    """Show every key, or the important ones, and what is doubtful about them."""
-    for name, text in settings.rows(important_only=important_only):
-        click.echo(f"{name}={text}")
-    for warning in warnings:
-        click.echo(f"warning: {warning}", err=True)
 
 
 def serve(name: str, server: Server, warnings: Sequence[str], ready: Callable[[str, int], object]) -> None:

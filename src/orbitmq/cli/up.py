@@ -7,21 +7,22 @@ from pathlib import Path
 
 import click
 
-from orbitmq.cli.nameserver import key_values
+from orbitmq.cli.server_process import key_values
+
+_PORT = 9876
+_BROKER_PORT = 10911
 
 
 @click.command("up")
+@click.option("--port", metavar="N", type=click.IntRange(0, 65535), help=f"Of the name server; 0 = a free one.  [default: {_PORT}]")
 @click.option(
-    "--port", metavar="N", type=click.IntRange(0, 65535), default=9876, show_default=True, help="Of the name server; 0 = a free one."
-)
-@click.option(
-    "--broker-port", metavar="N", type=click.IntRange(0, 65534), default=10911, show_default=True, help="Of the broker; 0 = a free one."
+    "--broker-port", metavar="N", type=click.IntRange(0, 65534), help=f"Of the broker; 0 = a free one.  [default: {_BROKER_PORT}]"
 )
 @click.option("--store", "folder", metavar="DIR", type=click.Path(path_type=Path), help="Keep messages here.  [default: ~/store]")
-@click.option("--ephemeral", is_flag=True, help="Free ports and a temporary store, which goes when the process ends.")
+@click.option("--ephemeral", is_flag=True, help="A temporary store, which goes when the process ends, and free ports unless given.")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any key of the broker's configuration; may be given again.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line with the addresses once everything is up, for other programs.")
-def group(port: int, broker_port: int, folder: Path | None, ephemeral: bool, pairs: tuple[str, ...], as_json: bool) -> None:
+def group(port: int | None, broker_port: int | None, folder: Path | None, ephemeral: bool, pairs: tuple[str, ...], as_json: bool) -> None:
     """Run a name server and a broker in one process.
 
     They run until SIGTERM or Ctrl-C.
@@ -40,8 +41,8 @@ def group(port: int, broker_port: int, folder: Path | None, ephemeral: bool, pai
     if ephemeral and folder is not None:
         raise click.UsageError("--ephemeral has no --store: it keeps nothing")
     settings = ClusterSettings(
-        name_server_port=0 if ephemeral else port,
-        broker_port=0 if ephemeral else broker_port,
+        name_server_port=(0 if ephemeral else _PORT) if port is None else port,
+        broker_port=(0 if ephemeral else _BROKER_PORT) if broker_port is None else broker_port,
         store=None if ephemeral else folder or Path.home() / "store",
         broker=key_values(pairs),
     )
