@@ -5,12 +5,11 @@ Knows tags only: an expression of another type is kept as it is, and compiled by
 
 from __future__ import annotations
 
-from orbitmq.common.errors import RequestRefused
+from orbitmq.common.errors import MessageIllegal, RequestRefused
+from orbitmq.message.tag_expression import tags_of
 from orbitmq.message.tags import java_hash
 from orbitmq.protocol.bodies.subscriptions import SUBSCRIBE_ALL, TAG, SubscriptionData
 from orbitmq.protocol.codes import ResponseCode
-
-_OR = "||"
 
 
 def build_subscription(topic: str, expression: str | None, expression_type: str | None = None, version: int = 0) -> SubscriptionData:
@@ -22,18 +21,14 @@ def build_subscription(topic: str, expression: str | None, expression_type: str 
         if not expression:
             raise _no_expression(f"a subscription of type {expression_type} needs an expression, and the one of {topic} has none")
         return SubscriptionData(topic, expression, version, expression_type=expression_type)
-    if not expression or expression == SUBSCRIBE_ALL:
+    try:
+        tags = tags_of(expression)
+    except MessageIllegal as error:
+        raise _no_expression(f"of topic {topic} {error}") from error
+    if tags is None:
         return SubscriptionData(topic, SUBSCRIBE_ALL, version)
-    tags = tuple(dict.fromkeys(filter(None, map(_trimmed, expression.split(_OR)))))
-    if not tags and not expression.replace("|", ""):
-        raise _no_expression(f"the expression {expression!r} of {topic} names no tag; write tags with || between them, or * for all")
     return SubscriptionData(topic, expression, version, tags, tuple(dict.fromkeys(map(java_hash, tags))))
 
 
-def _trimmed(tag: str) -> str:
-    """The tag without the white space that Java takes for such: everything up to the space."""
-    return tag.strip("".join(map(chr, range(0x21))))
-
-
 def _no_expression(remark: str) -> RequestRefused:
-    return RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
+    return RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {remark}")

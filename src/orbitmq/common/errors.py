@@ -48,6 +48,10 @@ class TooManyRequests(RemoteError):
     """Too many calls are in flight already; nothing was sent."""
 
 
+class SendFailed(OrbitError):
+    """A message that no broker took; the error says what each that was tried said. It may be stored all the same after a timeout."""
+
+
 class MessageIllegal(OrbitError):
     """A message that cannot be stored as it is; the error has its size and the limit, or the rule it breaks."""
 

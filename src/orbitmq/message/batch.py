@@ -31,15 +31,20 @@ class BatchItem(NamedTuple):
     body: bytes
     properties: bytes
 
+    @property
+    def size(self) -> int:
+        """How many bytes it takes in the batch's body."""
+        return _SIZE_MIN + len(self.body) + len(self.properties)
+
 
 def encode(items: Iterable[BatchItem]) -> bytes:
     """The body that holds `items`."""
     parts: list[bytes] = []
-    for flag, body, raw_properties in items:
+    for item in items:
+        flag, body, raw_properties = item
         if len(raw_properties) > PROPERTIES_SIZE_MAX:
             raise MessageIllegal(f"an item of a batch has properties of {len(raw_properties)} bytes: at most {PROPERTIES_SIZE_MAX}")
-        size = _SIZE_MIN + len(body) + len(raw_properties)
-        parts += (_HEAD.pack(size, 0, 0, flag, len(body)), body, _PROPERTIES_LENGTH.pack(len(raw_properties)), raw_properties)
+        parts += (_HEAD.pack(item.size, 0, 0, flag, len(body)), body, _PROPERTIES_LENGTH.pack(len(raw_properties)), raw_properties)
     return b"".join(parts)
 
 

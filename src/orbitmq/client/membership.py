@@ -1,0 +1,198 @@
+"""A member of a consumer group: what it subscribes, which queues are its own, and where it begins to read them.
+
+Knows nothing of how messages are read or consumed. Whoever consumes is told of queues that come and go by `changed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from orbitmq.client.offset_store import OffsetStore
+from orbitmq.client.pulling import subscription
+from orbitmq.client.rebalance import Averagely, Strategy, allocate
+from orbitmq.client.session import ClientSession
+from orbitmq.common.errors import NotFound, OrbitError
+from orbitmq.protocol.bodies.clients import ConsumerData, MessageQueue, decode_consumer_ids
+from orbitmq.protocol.bodies.subscriptions import TAG, ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from orbitmq.protocol.codes import RequestCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers.clients import GetConsumerListByGroupRequestHeader
+from orbitmq.protocol.headers.offsets import (
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+)
+
+REBALANCE_PERIOD_S: Final = 20.0
+RETRY_PREFIX: Final = "%RETRY%"
+_HALF_AN_HOUR_MS: Final = 30 * 60_000
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """How a group shares and begins its queues; all its members must say the same."""
+
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
+    consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET  # where it has no offsets yet
+    consume_from_ms: int | None = None  # for CONSUME_FROM_TIMESTAMP; half an hour ago when it is not set
+    strategy: Strategy = field(default_factory=Averagely)
+
+
+class Membership:
+    """See above. `changed` gets the queues that are its own from now on."""
+
+    def __init__(
+        self,
+        session: ClientSession,
+        group: str,
+        settings: GroupSettings,
+        offsets: OffsetStore,
+        changed: Callable[[frozenset[MessageQueue]], Awaitable[None]],
+    ) -> None:
+        self.session = session
+        self.group = group
+        self.settings = settings
+        self.offsets = offsets
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.queues: frozenset[MessageQueue] = frozenset()
+        self._changed = changed
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def subscribe(self, topic: str, expression: str = "*", kind: str = TAG) -> None:
+        """Want messages of a topic."""
+        self.subscriptions[topic] = subscription(topic, expression, kind, time.time_ns() // 1_000_000)
+
+    def unsubscribe(self, topic: str) -> None:
+        self.subscriptions.pop(topic, None)
+        self.rebalance_soon()
+
+    async def start(self) -> None:
+        """Join the group, and share its queues from now on."""
+        if self.settings.message_model is MessageModel.CLUSTERING:
+            self.subscribe(RETRY_PREFIX + self.group)
+        for topic in self.subscriptions:
+            try:
+                await self.session.route(topic)
+            except NotFound:
+                if not topic.startswith(RETRY_PREFIX):  # that one the broker makes when it hears of the group
+                    log.warning("topic_not_there topic=%s group=%s; it is read once it exists", topic, self.group)
+        await self.session.join(self)
+        await self.session.heartbeat()
+        await self.rebalance()
+        self._task = asyncio.create_task(self._rebalance_forever())
+
+    async def stop(self) -> None:
+        """Give the queues up, and leave."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self.queues = frozenset()
+        await self._changed(self.queues)
+        await self.session.leave(self)
+
+    # -- as a member of its session
+
+    @property
+    def producer_group(self) -> str | None:
+        return None
+
+    def consumer_data(self) -> ConsumerData:
+        settings = self.settings
+        return ConsumerData(
+            self.group, settings.consume_type, settings.message_model, settings.consume_from, tuple(self.subscriptions.values())
+        )
+
+    def topics(self) -> Iterable[str]:
+        return tuple(self.subscriptions)
+
+    async def routes_changed(self) -> None:
+        self.rebalance_soon()
+
+    # -- sharing
+
+    def rebalance_soon(self) -> None:
+        """Somebody came or went."""
+        self._wake.set()
+
+    async def rebalance(self) -> None:
+        """Work out anew which queues are this member's; where that cannot be told, it keeps those of the topic."""
+        found: set[MessageQueue] = set()
+        for topic in self.subscriptions:
+            try:
+                found |= await self._share(topic)
+            except OrbitError as problem:
+                log.info("not_rebalanced group=%s topic=%s why='%s'", self.group, topic, problem)
+                found |= {queue for queue in self.queues if queue.topic == topic}
+        if found != self.queues:
+            log.info("queues_changed group=%s client=%s from=%d to=%d", self.group, self.session.client_id, len(self.queues), len(found))
+            self.queues = frozenset(found)
+            await self._changed(self.queues)
+
+    async def _share(self, topic: str) -> set[MessageQueue]:
+        route = await self.session.route(topic)
+        if self.settings.message_model is MessageModel.BROADCASTING:
+            return set(route.read_queues)
+        members: set[str] = set()
+        header = GetConsumerListByGroupRequestHeader(consumer_group=self.group)
+        request = RemotingCommand.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+        for name in route.addresses:
+            found = route.reader(name, 0)
+            if found is not None:
+                response = await self.session.ask(found[0], request)
+                members.update(decode_consumer_ids(response.body or b"{}"))
+                break
+        return set(allocate(self.settings.strategy, route.read_queues, members, self.session.client_id))
+
+    async def _rebalance_forever(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(REBALANCE_PERIOD_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            try:
+                await self.rebalance()
+            except Exception:
+                log.exception("rebalance_failed group=%s", self.group)
+
+    # -- where to begin
+
+    async def first_offset(self, queue: MessageQueue) -> int:
+        """Where to begin reading a queue: where the group is, else where it wants to begin; OrbitError when nobody can tell now."""
+        known = await self.offsets.read(queue)
+        if known is not None:
+            return known
+        where, is_retry = self.settings.consume_from, queue.topic.startswith(RETRY_PREFIX)
+        if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET or (is_retry and where is not ConsumeFromWhere.CONSUME_FROM_TIMESTAMP):
+            return 0
+        if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and not is_retry:
+            begin_ms = self.settings.consume_from_ms
+            if begin_ms is None:
+                begin_ms = self.session.clock.now_ms() - _HALF_AN_HOUR_MS
+            return await self.offset_at(queue, begin_ms)
+        return await self.end_offset(queue)
+
+    async def end_offset(self, queue: MessageQueue) -> int:
+        """The offset of the next message that comes into a queue."""
+        header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        response = await self.session.ask(await self.session.broker_of(queue), RemotingCommand.request(RequestCode.GET_MAX_OFFSET, header))
+        return GetMaxOffsetResponseHeader.from_fields(response.ext_fields).offset
+
+    async def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
+        """The offset of the first message that was stored at a time or later."""
+        header = SearchOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms)
+        response = await self.session.ask(
+            await self.session.broker_of(queue), RemotingCommand.request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        )
+        return SearchOffsetResponseHeader.from_fields(response.ext_fields).offset

@@ -1,0 +1,117 @@
+"""One pull: what a broker is asked for the messages of a queue, and what its answer means. Used by every kind of consumer."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from orbitmq.client.messages import ReceivedMessage
+from orbitmq.client.session import ClientSession
+from orbitmq.common.errors import MessageIllegal, NotFound, RequestRefused
+from orbitmq.message.record import decode_all
+from orbitmq.message.stored_message import StoredMessage
+from orbitmq.message.tag_expression import tags_of
+from orbitmq.message.tags import java_hash
+from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.subscriptions import SUBSCRIBE_ALL, TAG, SubscriptionData, is_tag_type
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+
+COMMITS: Final = 1
+SUSPENDS: Final = 2
+BRINGS_SUBSCRIPTION: Final = 4
+IS_LITE: Final = 16
+BODY_SIZE_MAX: Final = 64 << 20  # of a body that is inflated
+
+
+class PullStatus(Enum):
+    """What a pull found."""
+
+    FOUND = ResponseCode.SUCCESS
+    NO_NEW_MESSAGE = ResponseCode.PULL_NOT_FOUND
+    NO_MATCHED_MESSAGE = ResponseCode.PULL_RETRY_IMMEDIATELY
+    OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
+
+
+_STATUSES: Final[dict[int, PullStatus]] = {status.value: status for status in PullStatus}
+
+
+class PullResult(NamedTuple):
+    """Messages of a queue in order, and where to go on; `broker_id` is the replica that should be asked next."""
+
+    status: PullStatus
+    messages: list[ReceivedMessage]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    broker_id: int
+
+
+def subscription(topic: str, expression: str | None, kind: str = TAG, version: int = 0) -> SubscriptionData:
+    """What a consumer wants of a topic: all, some tags, or what an expression of another kind says."""
+    if not is_tag_type(kind):
+        if not expression:
+            raise MessageIllegal(f"a subscription of topic {topic} by {kind} needs an expression")
+        return SubscriptionData(topic, expression, version, expression_type=kind)
+    tags = tags_of(expression)
+    if tags is None:
+        return SubscriptionData(topic, SUBSCRIBE_ALL, version)
+    return SubscriptionData(topic, expression, version, tags, tuple(dict.fromkeys(map(java_hash, tags))))
+
+
+async def pull(
+    session: ClientSession,
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    wanted: SubscriptionData,
+    *,
+    count_max: int = 32,
+    commit_offset: int | None = None,
+    suspend_ms: int = 0,
+    timeout_ms: int = 30_000,
+    broker_id: int = 0,
+    is_lite: bool = False,
+) -> PullResult:
+    """Messages of a queue from `offset` on; with `suspend_ms` the broker waits that long for the first one."""
+    route = await session.route(queue.topic)
+    found = route.reader(queue.broker_name, broker_id)
+    if found is None:
+        raise NotFound(f"the broker {queue.broker_name} of {queue} is not registered now; it is asked again when it is back")
+    address, asked_id = found
+    commits = commit_offset is not None and asked_id == 0  # a replica keeps no offsets
+    sys_flag = (COMMITS if commits else 0) | (SUSPENDS if suspend_ms else 0) | (IS_LITE if is_lite else 0) | BRINGS_SUBSCRIPTION
+    header = PullMessageRequestHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=count_max,
+        sys_flag=sys_flag,
+        commit_offset=commit_offset or 0,
+        suspend_timeout_millis=suspend_ms,
+        sub_version=wanted.sub_version,
+        subscription=wanted.sub_string,
+        expression_type=wanted.expression_type,
+    )
+    response = await session.client.invoke(address, RemotingCommand.request(RequestCode.PULL_MESSAGE, header), timeout_ms)
+    status = _STATUSES.get(response.code)
+    if status is None:
+        raise RequestRefused(response.code, response.remark or f"{address} answered a pull of {queue} with code {response.code}")
+    told = PullMessageResponseHeader.from_fields(response.ext_fields)
+    messages = _received(response.body or b"", queue.broker_name, offset, wanted) if status is PullStatus.FOUND else []
+    return PullResult(status, messages, told.next_begin_offset, told.min_offset, told.max_offset, told.suggest_which_broker_id)
+
+
+def _received(body: bytes, broker_name: str, offset: int, wanted: SubscriptionData) -> list[ReceivedMessage]:
+    """The messages of an answer, those inside of batches too; two tags may have one code, so the tags themselves are compared."""
+    found: list[ReceivedMessage] = []
+    tags = frozenset(wanted.tags) if is_tag_type(wanted.expression_type) else frozenset()
+    for record in decode_all(body):
+        stored: StoredMessage
+        for stored in record.inflated(BODY_SIZE_MAX).inner_messages():
+            message = ReceivedMessage.of(stored, broker_name)
+            if stored.queue_offset >= offset and (not tags or message.tags in tags):
+                found.append(message)
+    return found

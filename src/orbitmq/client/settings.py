@@ -1,0 +1,58 @@
+"""How a client reaches a cluster, and the name it has there."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from orbitmq.remoting.client import ClientConfig
+from orbitmq.remoting.name_servers import parse_list
+from orbitmq.remoting.tls import ClientTls
+
+NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
+_INSTANCES = itertools.count()  # clients of this process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What every client can be told. Without `name_servers` the variable NAMESRV_ADDR counts, then `address_server`."""
+
+    name_servers: str | Sequence[str] = ""
+    address_server: str = ""  # an http address that tells the name servers, asked again every two minutes
+    namespace: str = ""
+    instance_name: str = ""  # one of its own for each client when it is not set
+    unit_name: str = ""
+    vip_channel: bool = False  # to the fast port of brokers, two below
+    timeout_ms: int = 3_000  # of whatever has no timeout of its own
+    route_refresh_ms: int = 30_000
+    heartbeat_ms: int = 30_000
+    tls: ClientTls = field(default_factory=ClientTls)
+    remoting: ClientConfig | None = None  # limits of connections
+
+    def known_name_servers(self) -> list[str]:
+        """The name servers that are given; none when they have to be asked for."""
+        given = self.name_servers or os.environ.get(NAME_SERVERS_VARIABLE, "")
+        return parse_list(given if isinstance(given, str) else ";".join(given))
+
+    def remoting_config(self) -> ClientConfig:
+        return self.remoting or ClientConfig(tls=self.tls)
+
+    def client_id(self) -> str:
+        """How brokers know this client; two of one id are taken for one."""
+        instance = self.instance_name or f"{os.getpid()}#{next(_INSTANCES)}"
+        parts = [_own_address(), instance]
+        return "@".join([*parts, self.unit_name] if self.unit_name else parts)
+
+
+def _own_address() -> str:
+    """The address that this machine has in its network; no packet is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

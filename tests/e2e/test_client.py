@@ -1,0 +1,217 @@
+"""Producers and consumers of the client library, with a name server and a broker in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from orbitmq.client.membership import GroupSettings
+from orbitmq.client.messages import Message, ReceivedMessage, SendStatus
+from orbitmq.client.producer import Producer, ProducerSettings
+from orbitmq.client.push_consumer import ConsumerSettings, Listener, PushConsumer
+from orbitmq.common.errors import MessageIllegal, NotFound, RemoteUnavailable, RequestRefused
+from orbitmq.embedded.cluster import ClusterSettings, EmbeddedCluster, free_port
+from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.subscriptions import ConsumeFromWhere, MessageModel
+
+FROM_FIRST = GroupSettings(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+
+
+def run(scenario: Callable[[EmbeddedCluster], Awaitable[None]], **broker: str) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60):
+            cluster = EmbeddedCluster(ClusterSettings(broker=broker))
+            await cluster.start()
+            try:
+                await scenario(cluster)
+            finally:
+                await cluster.stop()
+
+    asyncio.run(main())
+
+
+@asynccontextmanager
+async def consuming(
+    cluster: EmbeddedCluster, listener: Listener, *topics: tuple[str, str], group: str = "g", settings: GroupSettings = FROM_FIRST
+) -> AsyncIterator[PushConsumer]:
+    consumer = PushConsumer(cluster.name_server_address, group, listener, settings=ConsumerSettings(group=settings))
+    for topic, expression in topics or (("T", "*"),):
+        consumer.subscribe(topic, expression)
+    async with consumer:
+        yield consumer
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - listeners run in threads too
+        await asyncio.sleep(0.01)
+
+
+def test_what_is_sent_is_received_with_everything_that_was_said_of_it() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        received: list[ReceivedMessage] = []
+
+        async def listen(message: ReceivedMessage) -> None:
+            received.append(message)
+
+        async with Producer(cluster.name_server_address) as producer:
+            message = Message("T", "grüß".encode() * 2000, tags="a", keys=["k1", "k2"], properties={"colour": "blau"})
+            result = await producer.send(message)
+            assert result.status is SendStatus.SEND_OK
+            async with consuming(cluster, listen):
+                await until(lambda: len(received) == 1)
+        (found,) = received
+        assert (found.topic, found.body, found.tags, found.keys) == ("T", message.body, "a", ("k1", "k2"))
+        assert found.properties["colour"] == "blau"
+        assert (found.msg_id, found.offset_msg_id) == (result.msg_id, result.offset_msg_id)
+        assert (found.queue, found.queue_offset) == (result.queue, result.queue_offset)
+
+    run(scenario)
+
+
+def test_a_plain_function_listens_in_a_thread_and_only_to_its_tags() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        received: list[bytes] = []
+        async with Producer(cluster.name_server_address) as producer:
+            for number, tags in enumerate(["a", "b", "c", None, "a"]):
+                await producer.send(Message("T", b"%d" % number, tags=tags))
+            async with consuming(cluster, lambda message: received.append(message.body), ("T", "a || b")):
+                await until(lambda: len(received) == 3)
+                await producer.send(Message("T", b"5", tags="b"))
+                await until(lambda: len(received) == 4)
+        assert sorted(received) == [b"0", b"1", b"4", b"5"]
+
+    run(scenario)
+
+
+def test_members_of_a_group_share_the_queues_and_go_on_where_others_stopped() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        received: Counter[bytes] = Counter()
+        listeners: Counter[str] = Counter()
+
+        def named(name: str) -> Listener:
+            async def listen(message: ReceivedMessage) -> None:
+                received[message.body] += 1
+                listeners[name] += 1
+
+            return listen
+
+        async with Producer(cluster.name_server_address) as producer:
+
+            async def send(numbers: range) -> None:
+                await asyncio.gather(*(producer.send(Message("T", b"%d" % number)) for number in numbers))
+
+            await producer.send(Message("T", b"0"))
+            async with consuming(cluster, named("first")) as first, consuming(cluster, named("second")) as second:
+                await until(lambda: len(queues_of(first)) == len(queues_of(second)) == 2)
+                assert not queues_of(first) & queues_of(second)
+                await send(range(1, 200))
+                await until(lambda: len(received) == 200)
+            assert listeners["first"] > 0 < listeners["second"]
+            await send(range(200, 300))
+            async with consuming(cluster, named("third")):
+                await until(lambda: len(received) == 300)
+        del received[b"0"]  # which both may have got while they shared the queues
+        assert set(received.values()) == {1}
+        assert listeners["third"] == 100
+
+    run(scenario)
+
+
+def queues_of(consumer: PushConsumer) -> frozenset[MessageQueue]:
+    return frozenset(queue for queue in consumer.membership.queues if queue.topic == "T")
+
+
+def test_everybody_gets_everything_when_a_group_broadcasts(tmp_path_factory: pytest.TempPathFactory) -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        received: list[list[bytes]] = [[], []]
+        model = GroupSettings(message_model=MessageModel.BROADCASTING, consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+        async with Producer(cluster.name_server_address) as producer:
+            await producer.send_batch([Message("T", b"%d" % number) for number in range(10)])
+        consumers = [
+            PushConsumer(
+                cluster.name_server_address,
+                "g",
+                lambda message, bodies=bodies: bodies.append(message.body),
+                settings=ConsumerSettings(group=model, offsets_folder=tmp_path_factory.mktemp("offsets")),
+            )
+            for bodies in received
+        ]
+        for consumer in consumers:
+            consumer.subscribe("T")
+            await consumer.start()
+        await until(lambda: [len(bodies) for bodies in received] == [10, 10])
+        for consumer in consumers:
+            await consumer.close()
+
+    run(scenario)
+
+
+def test_messages_of_one_sharding_key_are_in_one_queue_and_a_selector_may_choose_otherwise() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        async with Producer(cluster.name_server_address) as producer:
+            keyed = [await producer.send(Message("T", b"x", sharding_key="order-7")) for _ in range(3)]
+            assert len({result.queue for result in keyed}) == 1
+            chosen = await producer.send(Message("T", b"x"), selector=lambda queues, _message: queues[2])
+            assert chosen.queue.queue_id == 2
+            taking_turns = [await producer.send(Message("T", b"x")) for _ in range(4)]
+            assert {result.queue.queue_id for result in taking_turns} == {0, 1, 2, 3}
+
+    run(scenario)
+
+
+def test_a_batch_is_cut_where_it_would_be_too_long_and_keeps_its_order() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        settings = ProducerSettings(size_max=10_000)
+        async with Producer(cluster.name_server_address, settings=settings) as producer:
+            await producer.send(Message("T", b"first"))
+            (queue, *_) = await producer.queues("T")
+            results = await producer.send_batch([Message("T", b"%d" % number * 2000) for number in range(10)], queue=queue)
+            assert len(results) == 3
+            assert sum(len(result.offset_msg_id.split(",")) for result in results) == 10
+            with pytest.raises(MessageIllegal, match="one topic, not of 2"):
+                await producer.send_batch([Message("T", b"x"), Message("U", b"x")])
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("message", "error", "words"),
+    [
+        (Message("T", b""), MessageIllegal, "the body of a message to T is empty"),
+        (Message("", b"x"), MessageIllegal, "needs a topic"),
+        (Message("T", bytes(5 << 20)), MessageIllegal, "has 5242880 bytes, 4194304 are allowed"),
+        (Message("T", b"x", properties={"KEYS": "k"}), MessageIllegal, "property KEYS is one of RocketMQ's own"),
+        (Message("T", b"x", delay_level=3, delay_ms=5), MessageIllegal, "give one of them"),
+        (Message("T", b"x", properties={"a\x01b": "c"}), MessageIllegal, "holds a separator"),
+        (Message("not a topic", b"x"), RequestRefused, "contains illegal characters"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_with_the_reason(message: Message, error: type[Exception], words: str) -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        async with Producer(cluster.name_server_address) as producer:
+            with pytest.raises(error, match=words):
+                await producer.send(message)
+
+    run(scenario)
+
+
+def test_a_topic_that_nobody_has_and_nobody_makes_is_said_to_be_so() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        async with Producer(cluster.name_server_address) as producer:
+            with pytest.raises(NotFound, match=r"none of the brokers \(broker-a\) has it.*autoCreateTopicEnable=true"):
+                await producer.send(Message("T", b"x"))
+
+    run(scenario, autoCreateTopicEnable="false")
+
+
+def test_a_name_server_that_is_not_there_is_said_to_be_so() -> None:
+    async def main() -> None:
+        async with Producer(f"127.0.0.1:{free_port('127.0.0.1')}") as producer:
+            with pytest.raises(RemoteUnavailable, match=r"no name server answers: cannot connect to 127\.0\.0\.1:\d+: Connection refused"):
+                await producer.send(Message("T", b"x"))
+
+    asyncio.run(main())
