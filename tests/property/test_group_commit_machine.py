@@ -14,6 +14,7 @@ class GroupCommitMachine(RuleBasedStateMachine):
         super().__init__()
         self.tickets: GroupCommit[int] = GroupCommit()
         self.model: list[tuple[int, int, int]] = []  # end offset, deadline, waiter
+        self.message_counts: dict[int, int] = {}
         self.outcomes: dict[int, Outcome] = {}
         self.failed = False
         self.end = self.reached = self.now_ms = self.waiters = 0
@@ -28,7 +29,8 @@ class GroupCommitMachine(RuleBasedStateMachine):
     def append(self, size: int, timeout_ms: int) -> None:
         self.end += size
         self.waiters += 1
-        outcome = self.tickets.ticket(self.end, self.now_ms + timeout_ms, self.waiters)
+        self.message_counts[self.waiters] = size
+        outcome = self.tickets.ticket(self.end, self.now_ms + timeout_ms, self.waiters, size)
         if self.end <= self.reached:
             assert outcome is Outcome.DONE
         elif self.failed:
@@ -70,6 +72,7 @@ class GroupCommitMachine(RuleBasedStateMachine):
     @invariant()
     def nobody_is_forgotten(self) -> None:
         assert len(self.tickets) == len(self.model)
+        assert self.tickets.message_count == sum(self.message_counts[waiter] for _, _, waiter in self.model)
         assert len(self.outcomes) + len(self.model) == self.waiters
         assert self.tickets.next_deadline_ms == min((deadline_ms for _, deadline_ms, _ in self.model), default=None)
 

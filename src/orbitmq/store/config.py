@@ -8,6 +8,7 @@ from pathlib import Path
 
 from orbitmq.message.record import RecordLimits
 from orbitmq.store.index_file import IndexShape
+from orbitmq.store.open_files import OPEN_FILES_MAX
 from orbitmq.store.queues import BATCH_FILE_SIZE, QUEUE_FILE_SIZE
 
 _DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -53,6 +54,7 @@ class StoreConfig:
     queue_file_size: int = QUEUE_FILE_SIZE
     queue_ext_file_size: int | None = None  # None: no ext files (enableConsumeQueueExt)
     batch_queue_file_size: int = BATCH_FILE_SIZE
+    open_queue_files_max: int = OPEN_FILES_MAX  # ours: what is more is closed, and opened again when it is needed
     index_enabled: bool = True
     index_shape: IndexShape = field(default_factory=IndexShape)
     filter_entries_max: int = 800  # how many entries one read looks at: maxFilterMessageSize / 20

@@ -64,6 +64,7 @@ class FileQueue:
         "_making",
         "_prepared",
         "_read_only_folders",
+        "_reads_ahead",
         "end_offset",
         "file_size",
         "files",
@@ -90,6 +91,7 @@ class FileQueue:
         self._cuts = 0
         self._making = threading.Lock()
         self._prepared: MappedFile | None = None
+        self._reads_ahead = True
         if not self._folders:
             raise StoreError(f"no folder to write to: all of {[str(folder) for folder in folders]} are read-only; name another")
 
@@ -112,6 +114,7 @@ class FileQueue:
             self._layer.unlink(folder / name)
             self._layer.sync_dir(folder)
         self.files = [self._loaded(name, folder) for name, folder in found]
+        self.read_ahead(self._reads_ahead)
         for before, after in zip(self.files, self.files[1:], strict=False):
             if after.start != before.end:
                 raise StoreError(
@@ -141,6 +144,12 @@ class FileQueue:
             return None
         return file.view()[offset - file.start : offset - file.start + size]
 
+    def read_ahead(self, wanted: bool) -> None:
+        """Have the system read more than it is asked for, or not; for all files, those to come too."""
+        self._reads_ahead = wanted
+        for file in self.files:
+            file.read_ahead(wanted)
+
     def write(self, offset: int, data: Buffer) -> None:
         """Write `data` into the file that holds `offset`, which is made when it is the next; `end_offset` stays. OSError when it fails."""
         file = self.find(offset) or self.roll(offset - offset % self.file_size)
@@ -158,6 +167,7 @@ class FileQueue:
             if not self.files:
                 self.end_offset = self.flushed_offset = max(self.end_offset, start)
             self.files.append(prepared or self._make(start))
+            self.files[-1].read_ahead(self._reads_ahead)
         log.info("file_added file=%s prepared=%s", self.files[-1].path, prepared is not None)
         return self.files[-1]
 

@@ -97,6 +97,16 @@ class Flushing:
         deadline_ms = self._waiters.next_deadline_ms
         return self._schedule.next_ms if deadline_ms is None else min(deadline_ms, self._schedule.next_ms)
 
+    @property
+    def waiting_count(self) -> int:
+        """How many messages somebody waits for."""
+        return self._waiters.message_count
+
+    def waited_ms(self, now_ms: int) -> int:
+        """For how long the first of those who wait has done so; 0 when nobody does."""
+        deadline_ms = self._waiters.next_deadline_ms
+        return 0 if deadline_ms is None else now_ms - (deadline_ms - self._config.sync_flush_timeout_ms)
+
     # -- life
 
     def start(self) -> None:
@@ -134,10 +144,10 @@ class Flushing:
             self._flush_log()
         self._worker.prepare(self._monotonic_ms())
 
-    def when_safe(self, end: LogOffset, waiter: Waiter) -> None:
+    def when_safe(self, end: LogOffset, waiter: Waiter, message_count: int = 1) -> None:
         """Tell `waiter` when the log is flushed up to `end`, which is none before that of the last call; at once if that is known."""
         self._settle()
-        outcome = self._waiters.ticket(end, self._monotonic_ms() + self._config.sync_flush_timeout_ms, waiter)
+        outcome = self._waiters.ticket(end, self._monotonic_ms() + self._config.sync_flush_timeout_ms, waiter, message_count)
         if outcome is not None:
             self._tell([waiter], outcome)
         else:

@@ -26,10 +26,11 @@ class Outcome(Enum):
 class GroupCommit(Generic[T]):
     """Waiters in the order of their end offsets."""
 
-    __slots__ = ("_failed", "_reached", "_waiting")
+    __slots__ = ("_failed", "_reached", "_waiting", "message_count")
 
     def __init__(self, reached: int = 0) -> None:
-        self._waiting: deque[tuple[int, int, T]] = deque()
+        self._waiting: deque[tuple[int, int, T, int]] = deque()
+        self.message_count = 0  # that somebody waits for
         self._reached = reached
         self._failed = False
 
@@ -41,17 +42,18 @@ class GroupCommit(Generic[T]):
         """When the first waiter expires."""
         return self._waiting[0][1] if self._waiting else None
 
-    def ticket(self, end_offset: int, deadline_ms: int, waiter: T) -> Outcome | None:
-        """Let `waiter` wait for `end_offset`; the outcome if there is one already, and then it does not wait."""
+    def ticket(self, end_offset: int, deadline_ms: int, waiter: T, message_count: int = 1) -> Outcome | None:
+        """Let `waiter` wait for so many messages up to `end_offset`; the outcome if there is one already, and then it does not wait."""
         if end_offset <= self._reached:
             return Outcome.DONE
         if self._failed:
             return Outcome.FAILED
         if self._waiting:
-            last_offset, last_deadline_ms, _ = self._waiting[-1]
+            last_offset, last_deadline_ms, *_ = self._waiting[-1]
             assert end_offset >= last_offset, f"a ticket for {end_offset} after one for {last_offset}"
             deadline_ms = max(deadline_ms, last_deadline_ms)
-        self._waiting.append((end_offset, deadline_ms, waiter))
+        self._waiting.append((end_offset, deadline_ms, waiter, message_count))
+        self.message_count += message_count
         return None
 
     def reach(self, offset: int) -> list[T]:
@@ -71,5 +73,7 @@ class GroupCommit(Generic[T]):
     def _take(self, may_go: Callable[[int, int], bool]) -> list[T]:
         gone = []
         while self._waiting and may_go(self._waiting[0][0], self._waiting[0][1]):
-            gone.append(self._waiting.popleft()[2])
+            _, _, waiter, message_count = self._waiting.popleft()
+            self.message_count -= message_count
+            gone.append(waiter)
         return gone

@@ -12,6 +12,7 @@ number of a descriptor has to be guarded, because the system gives it to somebod
 
 from __future__ import annotations
 
+import mmap
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +25,7 @@ _CLOSED = -1
 class MappedFile:
     """The bytes [start, start + size) of a queue of files."""
 
-    __slots__ = ("_close_wanted", "_descriptor", "_layer", "_pins", "_view", "path", "size", "start")
+    __slots__ = ("_close_wanted", "_descriptor", "_layer", "_pins", "_reads_ahead", "_view", "path", "size", "start")
 
     def __init__(self, layer: FileLayer, path: Path, start: int, size: int) -> None:
         self.path = path
@@ -35,6 +36,7 @@ class MappedFile:
         self._view: memoryview | None = None
         self._pins = 0
         self._close_wanted = False
+        self._reads_ahead = True
 
     def __repr__(self) -> str:
         return f"MappedFile({self.path} start={self.start} size={self.size})"
@@ -66,7 +68,20 @@ class MappedFile:
         """The whole file, read-only; what is written later shows in it."""
         if self._view is None:
             self._view = memoryview(self._layer.map(self._open(), self.size))
+            if not self._reads_ahead:
+                self._advise(self._view)
         return self._view
+
+    def read_ahead(self, wanted: bool) -> None:
+        """Have the system read more than it is asked for, as it does by itself, or no more than that; from now on."""
+        self._reads_ahead = wanted
+        if self._view is not None:
+            self._advise(self._view)
+
+    def _advise(self, view: memoryview) -> None:
+        content = view.obj
+        assert isinstance(content, mmap.mmap), "files are read through maps"
+        content.madvise(mmap.MADV_NORMAL if self._reads_ahead else mmap.MADV_RANDOM)
 
     def next_data(self, position: int) -> int:
         """The first position from there on that may hold anything but zeros; the size when there is none."""

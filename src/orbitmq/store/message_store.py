@@ -54,6 +54,7 @@ class MessageStore:
         self._lock = StoreLock(layer, config.root)
         self._abort = AbortMark(layer, config.root)
         self._dispatch_failure: str | None = None
+        self.log_write_ms = 0  # that writes of the log took, all together
         self.checkpoint = Checkpoint(layer, config.root / "checkpoint")
         self.quarantine = Quarantine()
         self.log = CommitLog(layer, config, store_host, QueueOffsets(self._next_offset))
@@ -63,6 +64,7 @@ class MessageStore:
             file_size=config.queue_file_size,
             ext_file_size=config.queue_ext_file_size,
             batch_file_size=config.batch_queue_file_size,
+            open_files_max=config.open_queue_files_max,
         )
         self.index = Index(layer, config.root / "index", clock, config.index_shape) if config.index_enabled else None
         self.dispatcher = Dispatcher(
@@ -184,7 +186,11 @@ class MessageStore:
 
     def commit(self) -> None:
         """Write what was appended; WriteFailed when the disk does not take it, and nothing of it is kept."""
-        self.log.commit()
+        begun_ms = self._clock.monotonic_ms()
+        try:
+            self.log.commit()
+        finally:
+            self.log_write_ms += self._clock.monotonic_ms() - begun_ms
         self.flushing.written()
         if not self._is_sync:
             self._dispatch()
@@ -195,9 +201,9 @@ class MessageStore:
         self.commit()
         return appended
 
-    def when_safe(self, end: LogOffset, waiter: Waiter) -> None:
-        """Have `waiter` told when the log is on disk up to `end`, or why not."""
-        self.flushing.when_safe(end, waiter)
+    def when_safe(self, end: LogOffset, waiter: Waiter, message_count: int = 1) -> None:
+        """Have `waiter` told when the log is on disk up to `end`, or why not; it answers for so many messages."""
+        self.flushing.when_safe(end, waiter, message_count)
 
     # -- time
 

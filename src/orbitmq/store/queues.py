@@ -195,6 +195,11 @@ class Queues:
         found = [queue for queue in (self.plain.find(topic, queue_id), self.batch.find(topic, queue_id)) if queue is not None]
         return max((queue.max_offset for queue in found), default=QueueOffset(0))
 
+    def min_offset(self, topic: str, queue_id: int) -> QueueOffset:
+        """The offset of the first message of a queue, of either kind; 0 when there is no such queue."""
+        queue = self.plain.find(topic, queue_id) or self.batch.find(topic, queue_id)
+        return QueueOffset(0) if queue is None else queue.min_offset
+
     def correct_min(self, log_min: LogOffset) -> None:
         """Tell where the log begins now."""
         self.plain.correct_min(log_min)

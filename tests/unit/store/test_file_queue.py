@@ -281,3 +281,27 @@ def test_a_flush_that_was_under_way_when_the_queue_was_cut_says_nothing_of_what_
     queue.end_offset = 900
     queue.end_flush(job)
     assert queue.flushed_offset == 0
+
+
+def test_files_are_read_ahead_or_not_those_to_come_too(tmp_path: Path) -> None:
+    def at_random() -> set[str]:
+        """The files whose mappings the system was told to read at random."""
+        found, name = set(), ""
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            if str(tmp_path) in line:
+                name = line.rpartition("/")[2]
+            elif line.startswith("VmFlags:"):
+                found |= {name} if name and " rr" in line else set()
+                name = ""
+        return found
+
+    queue = filled(tmp_path, 1500)
+    views = [queue.view(0, 10)]
+    queue.read_ahead(False)
+    views.append(queue.view(SIZE, 10))
+    queue.write(2 * SIZE, b"x")
+    queue.end_offset = 2 * SIZE + 1
+    views.append(queue.view(2 * SIZE, 1))
+    assert (at_random(), None in views) == ({file_name(SIZE * number) for number in range(3)}, False)
+    queue.read_ahead(True)
+    assert at_random() == set()
