@@ -1,7 +1,9 @@
 """The broker: starts and stops its parts in order. No logic of its own.
 
-Order: tables are loaded, the store is opened and recovered, the servers listen, the name servers hear of the broker, then time passes
-(`upkeep`). It stops in the reverse order: name servers first, so that clients go elsewhere, the store and the tables last.
+Order: the store is locked and recovered, tables are loaded, the servers listen, the name servers hear of the broker, then time passes
+(`upkeep`). It stops in the reverse order: name servers first, so that clients go elsewhere; then no more requests are taken, and those
+that wait for the disk are answered; connections are closed; the tables and the store come last. Whoever does not have the store's lock
+touches no file of it.
 """
 
 from __future__ import annotations
@@ -11,11 +13,14 @@ import gc
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metrics_server import MetricsServer
+from orbitmq.broker.own_address import AddressCheck
 from orbitmq.broker.parts import Parts
 from orbitmq.broker.serving import Serving
 from orbitmq.broker.settings.serving import MetricsExporter
 from orbitmq.common.clock import Clock, SystemClock
+from orbitmq.common.config.tls import TlsMode
 from orbitmq.common.service import Services
+from orbitmq.remoting.settings import client_config
 from orbitmq.store.file_layer import FileLayer, OsFileLayer
 
 
@@ -39,21 +44,30 @@ class Broker:
         parts = Parts(config, self._clock, self._layer, asyncio.get_running_loop())
         serving = Serving(parts)
         services.add("calls to name servers and clients", stop=parts.client.close)
-        services.add("topics, groups and offsets", start=parts.tables.load, stop=parts.tables.save)
         services.add("store", start=parts.store.open, stop=parts.store.close)
+        services.add("topics, groups and offsets", start=parts.tables.load, stop=parts.tables.save)
         services.add("requests that wait", stop=serving.dispatcher.close)
         services.add("upkeep", start=serving.upkeep.start, stop=serving.upkeep.stop)
         for name, server in serving.servers.items():
             services.add(f"{name} on port {server.config.port}", start=server.start, stop=server.stop)
+        services.add("taking requests", stop=serving.drain)
         if config.metrics_exporter_type is MetricsExporter.PROM:
             host = config.metrics_prom_exporter_host or config.bind_address
             exporter = MetricsServer(serving.metrics.render, host, config.metrics_prom_exporter_port)
             services.add(f"metrics on port {config.metrics_prom_exporter_port}", start=exporter.start, stop=exporter.stop)
         services.add("name servers", start=parts.link.start, stop=parts.link.stop)
+        check = AddressCheck(
+            parts.identity.address,
+            client_config(config),
+            self._clock,
+            lambda: parts.info.entries()["bootTimestamp"],
+            speaks_plaintext=config.tls_server_mode is not TlsMode.ENFORCING,
+        )
+        services.add("check of the own address", start=check.start, stop=check.stop)
         await services.start()
         gc.collect()
         gc.freeze()  # what is there now stays: full collections need not look at it
 
     async def stop(self) -> None:
-        """Unregister, stop listening, bring everything to disk."""
+        """Unregister, take no more requests, answer what was taken, bring everything to disk."""
         await self._services.stop()

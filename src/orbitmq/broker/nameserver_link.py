@@ -3,12 +3,13 @@
 Each name server has a worker of its own, so that one that is down holds up no other, and none is told two things at once. A name server
 that has accepted everything so far is told of changed topics only; one that missed something gets all topics, since it takes a
 registration whose version it knows already for old. Knows the broker's topics by a table to read, and what is done with the answers by a
-callback. Invariant: after a change, every name server that answers has it before `settled` returns.
+callback. Invariant: after a change, every name server that answers within the registration timeout has it before `settled` returns.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Callable, Iterable, Sequence
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 class _NameServer:
     """One name server, and what it still has to be told."""
 
-    __slots__ = ("address", "changed", "idle", "is_due", "is_plain", "is_up", "wake", "wants_all", "worker")
+    __slots__ = ("address", "changed", "is_due", "is_plain", "is_up", "told", "told_next", "wake", "wants_all", "worker")
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -43,16 +44,18 @@ class _NameServer:
         self.is_due = False  # a period is over
         self.changed: dict[str, None] = {}
         self.wake = asyncio.Event()
-        self.idle = asyncio.Event()
+        self.told = asyncio.Event()  # set when what it is being told is answered
+        self.told_next = asyncio.Event()  # and when what it has to be told after that is
         self.worker: asyncio.Task[None] | None = None
 
-    def rouse(self) -> None:
-        self.idle.clear()
-        self.wake.set()
+    @property
+    def everything_told(self) -> asyncio.Event:
+        """Set when it was told everything that is known of now; what comes later is not waited for."""
+        return self.told_next if self.wake.is_set() else self.told
 
 
 class NameServerLink:
-    """See above. `answered` hears of every registration that a name server accepted."""
+    """See above. `answered` hears of every registration that a name server accepted; `filter_servers` are told with each."""
 
     def __init__(
         self,
@@ -61,14 +64,17 @@ class NameServerLink:
         topics: TopicSource,
         client: RemotingClient,
         answered: Callable[[RegistrationAnswer], None],
+        filter_servers: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._settings = settings
         self._identity = identity
         self._topics = topics
         self._client = client
         self._answered = answered
+        self._filter_servers = filter_servers
         self._name_servers: dict[str, _NameServer] = {}
         self._timers: list[asyncio.Task[None]] = []
+        self._waiting: set[asyncio.Task[None]] = set()
         self._lookup_fails = False
 
     @property
@@ -90,6 +96,7 @@ class NameServerLink:
         self._name_servers = {}
         await _end([*self._timers, *(each.worker for each in leaving)])
         self._timers = []
+        await asyncio.gather(*self._waiting, return_exceptions=True)  # whom nobody holds up any more
         await asyncio.gather(*(self._leave(each.address) for each in leaving))
 
     def topics_changed(self, names: Iterable[str]) -> None:
@@ -97,24 +104,39 @@ class NameServerLink:
         changed = dict.fromkeys(names)
         for each in self._name_servers.values():
             each.changed |= changed
-            each.rouse()
+            each.wake.set()
 
     def register_all(self) -> None:
         """Register all topics with every name server, soon: something that all of them have changed."""
         for each in self._name_servers.values():
             each.wants_all = True
-            each.rouse()
+            each.wake.set()
 
     def period_over(self) -> None:
         """Register again, soon, so that no name server takes the broker for dead."""
         for each in self._name_servers.values():
             each.is_due = True
-            each.rouse()
+            each.wake.set()
 
     async def settled(self) -> None:
-        """Wait until every name server that is not known to be down was told of everything so far, or did not answer."""
-        waiting = [each.idle.wait() for each in self._name_servers.values() if each.is_up is not False]
-        await asyncio.gather(*waiting)
+        """Wait until every name server that is not known to be down was told of everything so far, or did not answer in time."""
+        waiting = [each.everything_told.wait() for each in self._name_servers.values() if each.is_up is not False]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.register_broker_timeout_mills / 1000):
+                await asyncio.gather(*waiting)
+
+    def when_settled(self, callback: Callable[[], object]) -> None:
+        """Call back when `settled` would return, at once if that is now."""
+        if all(each.everything_told.is_set() or each.is_up is False for each in self._name_servers.values()):
+            callback()
+            return
+        waiting = asyncio.get_running_loop().create_task(self._call_when_settled(callback))
+        self._waiting.add(waiting)
+        waiting.add_done_callback(self._waiting.discard)
+
+    async def _call_when_settled(self, callback: Callable[[], object]) -> None:
+        await self.settled()
+        callback()
 
     async def refresh(self) -> None:
         """Look for the name servers anew; when that fails, those that are known stay."""
@@ -139,7 +161,7 @@ class NameServerLink:
     def _begin(self, address: str) -> _NameServer:
         name_server = _NameServer(address)
         name_server.worker = asyncio.create_task(self._keep_up(name_server))
-        name_server.rouse()
+        name_server.wake.set()
         return name_server
 
     async def _keep_up(self, name_server: _NameServer) -> None:
@@ -148,11 +170,12 @@ class NameServerLink:
             while True:
                 await name_server.wake.wait()
                 name_server.wake.clear()
+                name_server.told, name_server.told_next = name_server.told_next, asyncio.Event()
                 await self._try_to_tell(name_server)
-                if not name_server.wake.is_set():
-                    name_server.idle.set()
-        finally:
-            name_server.idle.set()  # nobody waits for a name server that is none any more
+                name_server.told.set()
+        finally:  # nobody waits for a name server that is none any more
+            name_server.told.set()
+            name_server.told_next.set()
 
     async def _try_to_tell(self, name_server: _NameServer) -> None:
         try:
@@ -178,7 +201,8 @@ class NameServerLink:
         changed, name_server.changed = name_server.changed, {}
         address, settings = name_server.address, self._settings
         try:
-            if wants_all or (is_due and (settings.force_register or await self._is_behind(address))):
+            has_gone = not self._topics.table.keys() >= changed.keys()  # which only a registration of all that are left can tell
+            if wants_all or has_gone or (is_due and (settings.force_register or await self._is_behind(address))):
                 await self._register(name_server, None)
             elif changed and not (settings.enable_single_topic_register and await self._register_topics(address, changed)):
                 await self._register(name_server, changed)
@@ -198,7 +222,10 @@ class NameServerLink:
         name_server.is_plain = self._settings.compressed_register
 
     async def _send(self, address: str, names: Iterable[str] | None, *, compressed: bool) -> None:
-        for request in registration.registrations(self._settings, self._identity, self._topics, names, compressed=compressed):
+        requests = registration.registrations(
+            self._settings, self._identity, self._topics, names, filter_servers=self._filter_servers(), compressed=compressed
+        )
+        for request in requests:
             response = await self._ask(address, request)
             self._answered(RegistrationAnswer.decode(address, response))
 
@@ -248,7 +275,10 @@ class NameServerLink:
         while True:
             by_name = settings.namesrv_addr or not settings.fetch_namesrv_addr_by_address_server
             await asyncio.sleep((settings.update_name_server_addr_period if by_name else settings.fetch_namesrv_addr_interval) / 1000)
-            await self.refresh()
+            try:
+                await self.refresh()
+            except Exception:  # it is tried again with the next period
+                log.exception("name_servers_not_refreshed")
 
     async def _register_forever(self) -> None:
         await asyncio.sleep(FIRST_PERIOD_S)

@@ -1,50 +1,44 @@
-"""What a broker does as time passes: the store's ticks, pulls that waited long enough, clients that fell silent, offsets to be saved.
+"""What a broker does as time passes: the store's ticks, a word in the log when its queues fall behind, and chores, each with its period.
 
-Knows when, not what: every part says itself when it wants to be called. Thread rule: the loop thread.
+Knows when, not what. Thread rule: the loop thread. Invariant: a chore that fails is logged and goes on with its next period.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
-from orbitmq.broker.clients import SCAN_PERIOD_MS
-from orbitmq.broker.figures import Figures
-from orbitmq.broker.offsets import Offsets
-from orbitmq.broker.processors.clients import ClientProcessor
-from orbitmq.broker.processors.pull import PullProcessor
 from orbitmq.common.clock import Clock
 from orbitmq.store.message_store import MessageStore
 
-OFFSETS_PERIOD_S: Final = 5.0
-_EXPIRY_PERIOD_S: Final = 0.25  # how exactly a held pull's time is kept
-_FIGURES_PERIOD_S: Final = 1.0
+DISPATCH_PERIOD_S: Final = 60.0
+
 log = logging.getLogger(__name__)
+
+
+class Chore(NamedTuple):
+    """Something to be done again and again."""
+
+    period_s: float
+    work: Callable[[], object]
 
 
 class Upkeep:
     """From `start` to `stop`."""
 
-    def __init__(
-        self, clock: Clock, store: MessageStore, offsets: Offsets, pulls: PullProcessor, clients: ClientProcessor, figures: Figures
-    ) -> None:
+    def __init__(self, clock: Clock, store: MessageStore, chores: Sequence[Chore]) -> None:
         self._clock = clock
         self._store = store
-        self._periodic: list[tuple[float, Callable[[], None]]] = [
-            (_EXPIRY_PERIOD_S, pulls.expire),
-            (OFFSETS_PERIOD_S, offsets.save_soon),
-            (SCAN_PERIOD_MS / 1000, clients.scan),
-            (_FIGURES_PERIOD_S, lambda: figures.tick(clock.now_ms())),
-        ]
+        self._chores = [*chores, Chore(DISPATCH_PERIOD_S, self.tell_dispatch)]
         self._tasks: list[asyncio.Task[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._is_running = False
 
     def start(self) -> None:
         self._is_running = True
-        self._tasks = [asyncio.get_running_loop().create_task(_repeat(period_s, work)) for period_s, work in self._periodic]
+        self._tasks = [asyncio.get_running_loop().create_task(_repeat(chore)) for chore in self._chores]
         self.tick_store()
 
     async def stop(self) -> None:
@@ -54,6 +48,12 @@ class Upkeep:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def tell_dispatch(self) -> None:
+        """Say how much of the log is in no queue yet, if any is."""
+        behind = self._store.log.end_offset - self._store.dispatcher.offset
+        if behind > 0:
+            log.info("dispatch_behind bytes=%d reason=%s", behind, self._store.refusal)
 
     def tick_store(self) -> None:
         """Let the store do what is due, now, and plan the next time."""
@@ -69,10 +69,10 @@ class Upkeep:
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self.tick_store)
 
 
-async def _repeat(period_s: float, work: Callable[[], None]) -> None:
+async def _repeat(chore: Chore) -> None:
     while True:
-        await asyncio.sleep(period_s)
+        await asyncio.sleep(chore.period_s)
         try:
-            work()
+            chore.work()
         except Exception:
-            log.exception("upkeep_failed work=%s", work)
+            log.exception("upkeep_failed work=%s", chore.work)

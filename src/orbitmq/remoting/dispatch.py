@@ -11,9 +11,9 @@ import inspect
 import logging
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import RequestRefused
@@ -34,6 +34,12 @@ Refusal = Callable[[], str | None]
 
 _NOT_SUPPORTED = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 _BUSY = "system busy, start flow control for a while"
+
+
+class Processor(Protocol):
+    """Serves some request codes."""
+
+    def handlers(self) -> Mapping[int, Handler]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +219,15 @@ class Lane:
     @property
     def size(self) -> int:
         return len(self._tasks) + len(self._waiting)
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their turn."""
+        return len(self._waiting)
+
+    def waited_ms(self, now_ms: int) -> int:
+        """For how long the first of them has waited; 0 when none does."""
+        return now_ms - self._waiting[0].arrived_ms if self._waiting else 0
 
     def submit(self, job: _Job) -> str | None:
         """Run the job or let it wait; a reason when there is no room."""

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import socket
 import time
 from dataclasses import dataclass, field
@@ -91,18 +92,31 @@ class RemotingServer:
         self._sweeper = loop.create_task(self._sweep_forever())
         log.info("listening address=%s tls=%s", address_text(self.address), self.config.tls.mode.value)
 
-    async def stop(self) -> None:
-        """Tell peers to go away where that is wanted, stop listening, send what is written, close every connection."""
-        turns, listener, self._listener = self._turns, self._listener, None
-        if turns is None or listener is None or self._sweeper is None:
-            return
-        if self.config.drain_seconds:
+    async def quiesce(self) -> None:
+        """Tell peers to go away where that is wanted, then take no more work: neither connections nor requests.
+
+        What was taken before may still be answered, until `stop`.
+        """
+        if self._listener is not None and self.config.drain_seconds:
             self.endpoint.dispatcher.drain()
             await asyncio.sleep(self.config.drain_seconds)
+        turns, listener, self._listener = self._turns, self._listener, None
+        if turns is None or listener is None:
+            return
         turns.unlisten(listener.fileno())
         listener.close()
         if self._resume is not None:
             self._resume.cancel()
+        asyncio.get_running_loop().remove_reader(turns.fileno())
+        for link in self._tls_links:
+            link.reading = False
+
+    async def stop(self) -> None:
+        """Take no more work, send what is written, close every connection."""
+        await self.quiesce()
+        turns = self._turns
+        if turns is None or self._sweeper is None:
+            return
         self._sweeper.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._sweeper
@@ -112,7 +126,6 @@ class RemotingServer:
             task.cancel()
         for link in [*self._tls_links, *turns.links.values()]:
             link.channel.close("the server stops")
-        asyncio.get_running_loop().remove_reader(turns.fileno())
         turns.shut()
         await asyncio.gather(*handshakes, return_exceptions=True)
         while self._tls_links:  # transports tell of their end in one of the next passes of the loop
@@ -315,9 +328,12 @@ def _listen(config: ServerConfig) -> socket.socket:
     except OSError as problem:
         if problem.errno == errno.EADDRINUSE:
             fix = "another program listens there; stop it, or choose another listenPort"
+        elif problem.errno == errno.EADDRNOTAVAIL:
+            fix = "this host has no such address: set bindAddress to one that it has, or to 0.0.0.0 for all"
         else:
             fix = "check bindAddress and listenPort"
-        raise ConfigurationError(f"cannot listen on {address_text((host, config.port))}: {problem.strerror or problem}; {fix}") from problem
+        why = os.strerror(problem.errno) if problem.errno and problem.errno > 0 else problem.strerror or problem
+        raise ConfigurationError(f"cannot listen on {address_text((host, config.port))}: {why}; {fix}") from problem
     listener.setblocking(False)
     if config.send_buffer_bytes:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.send_buffer_bytes)

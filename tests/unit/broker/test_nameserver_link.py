@@ -182,6 +182,68 @@ def test_registrations_may_be_compressed_and_split(tmp_path: Path, compressed: b
     scenario(test, tmp_path)
 
 
+def test_who_waits_for_a_change_does_not_wait_for_those_that_come_later() -> None:
+    async def test() -> None:
+        async with listening() as (listener, one), staged(one) as stage:
+
+            def answer_and_change(request: RemotingCommand) -> RemotingCommand:
+                if request.code == REGISTER:
+                    stage.topics.put("more")
+                    stage.link.topics_changed(["more"])
+                return request.answer(0)
+
+            listener.answer = answer_and_change
+            await stage.change("three")
+            assert {"three"} in listener.topics()
+            listener.answer = lambda request: request.answer(0)
+
+    run(test)
+
+
+def test_who_waits_is_told_when_a_name_server_does_not_answer_and_when_the_link_ends() -> None:
+    async def test() -> None:
+        told: list[str] = []
+        async with listening() as (listener, one), staged(one, register_broker_timeout_mills=50) as stage:
+            stage.link.when_settled(lambda: told.append("at once"))
+            assert told == ["at once"]
+            listener.answer = lambda _: None
+            stage.topics.put("three")
+            stage.link.topics_changed(["three"])
+            stage.link.when_settled(lambda: told.append("in time"))
+            assert told == ["at once"]
+            await until(lambda: len(told) == 2)
+            listener.answer = lambda request: request.answer(0)
+            stage.config.update("registerBrokerTimeoutMills=20000\n")
+            stage.link.period_over()
+            await until(lambda: stage.link.name_servers == {one: True})
+            listener.answer = lambda request: None if request.code == REGISTER else request.answer(0)
+            stage.topics.put("four")
+            stage.link.topics_changed(["four"])
+            stage.link.when_settled(lambda: told.append("at the end"))
+            await stage.link.stop()
+            assert told == ["at once", "in time", "at the end"]
+
+    run(test)
+
+
+def test_a_search_for_name_servers_that_fails_in_any_way_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        searches: list[int] = []
+        async with listening() as (_, one), staged(one) as stage:
+
+            async def fail() -> None:
+                searches.append(1)
+                raise ValueError("no such luck")
+
+            monkeypatch.setattr(stage.link, "refresh", fail)
+            object.__setattr__(stage.config, "update_name_server_addr_period", 1)
+            again = asyncio.create_task(stage.link._refresh_forever())
+            await until(lambda: len(searches) > 2, "it is tried again")
+            again.cancel()
+
+    run(test)
+
+
 def test_a_changed_topic_is_told_alone_and_changes_meanwhile_together() -> None:
     async def test() -> None:
         async with listening() as (listener, one), staged(one) as stage:
@@ -194,7 +256,7 @@ def test_a_changed_topic_is_told_alone_and_changes_meanwhile_together() -> None:
             del stage.topics.topics["five"]
             stage.link.topics_changed(["five"])
             await stage.link.settled()
-            assert listener.topics() == [{"one", "two"}, {"three"}, {"four", "five"}]
+            assert listener.topics() == [{"one", "two"}, {"three"}, {"four", "five"}, {"one", "two", "three", "four"}]
             fields = listener.asked[0].ext_fields
             assert fields is not None
             assert (fields["brokerAddr"], fields["haServerAddr"], fields["brokerId"]) == ("127.0.0.1:10911", "127.0.0.1:10912", "0")

@@ -12,6 +12,7 @@ from orbitmq.common.errors import RequestRefused
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Dispatcher, LaneLimits
+from orbitmq.testing.manual_clock import ManualClock
 from remoting_peers import ECHO, Peer, connected, echo, request, run, serving, until
 
 WORK = 2001
@@ -69,6 +70,34 @@ def test_a_lane_runs_so_many_at_once_and_the_others_wait_in_order() -> None:
             gate.let(10)
             assert {answer.body for answer in (await answers(peer, 10)).values()} == {b"done"}
             assert (gate.most, gate.started, dispatcher.in_flight) == (3, list(range(10)), 0)
+
+    run(scenario)
+
+
+def test_a_lane_tells_how_many_wait_and_for_how_long_the_first_does() -> None:
+    async def scenario() -> None:
+        gate = Gate()
+
+        async def handler(channel: Channel, question: RemotingCommand) -> RemotingCommand:
+            return await gate(channel, question)
+
+        clock = ManualClock()
+        dispatcher = Dispatcher(clock)
+        lane = dispatcher.add_lane(LaneLimits(name="work", running_max=1, queue_max=100))
+        dispatcher.register(WORK, handler, lane=lane)
+        async with serving(dispatcher=dispatcher) as server, connected(server) as peer:
+            peer.write(request(WORK, 0))
+            await until(lambda: gate.started == [0])
+            assert (lane.waiting, lane.waited_ms(clock.monotonic_ms())) == (0, 0)
+            peer.write(request(WORK, 1))
+            await until(lambda: lane.waiting == 1)
+            clock.advance_ms(40)
+            peer.write(request(WORK, 2))
+            await until(lambda: lane.waiting == 2)
+            assert lane.waited_ms(clock.monotonic_ms() + 2) == 42
+            gate.let(3)
+            await answers(peer, 3)
+            assert (lane.waiting, lane.waited_ms(clock.monotonic_ms())) == (0, 0)
 
     run(scenario)
 

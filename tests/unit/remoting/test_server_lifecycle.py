@@ -7,6 +7,7 @@ import contextlib
 import gc
 import logging
 import socket
+import ssl
 import weakref
 
 import pytest
@@ -14,10 +15,13 @@ import pytest
 import remoting_peers as peers
 from orbitmq.common.clock import SystemClock
 from orbitmq.common.errors import ConfigurationError, RemoteUnavailable
+from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.versions import CURRENT_VERSION
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Dispatcher
 from orbitmq.remoting.server import RemotingServer, ServerConfig
+from orbitmq.remoting.tls import ClientTls, client_context
 from remoting_peers import ECHO, Witness, connected, request, run, serving, until
 
 
@@ -51,6 +55,48 @@ def test_a_peer_that_resets_its_connection_is_told_as_closed() -> None:
                 await until(lambda: server.connections == 0)
         for channel in witness.channels:
             assert [name for name in witness.of(channel) if name != "exception"] == ["connect", "close"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("tls", [None, client_context(ClientTls(enabled=True))], ids=["plain", "tls"])
+def test_a_server_that_takes_no_more_work_still_answers_what_it_took(tls: ssl.SSLContext | None) -> None:
+    async def scenario() -> None:
+        taken: list[tuple[Channel, RemotingCommand]] = []
+
+        def later(channel: Channel, request: RemotingCommand) -> None:
+            taken.append((channel, request))
+
+        async with serving(handlers={ECHO: later}) as server, connected(server, tls) as peer:
+            peer.write(request(ECHO, 1))
+            await until(lambda: len(taken) == 1)
+            await server.quiesce()
+            await server.quiesce()
+            peer.write(request(ECHO, 2))
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(server.address)
+            channel, asked = taken[0]
+            channel.send(asked.answer(0))
+            assert (await peer.receive()).opaque == 1
+            await server.stop()
+            assert await peer.ended()
+            assert len(taken) == 1
+
+    run(scenario)
+
+
+def test_connections_that_come_while_peers_are_told_to_go_away_are_taken() -> None:
+    async def scenario() -> None:
+        async with serving(ServerConfig(drain_seconds=600)) as server, connected(server) as peer:
+            stopping = asyncio.create_task(server.stop())
+            await asyncio.sleep(0)
+            assert (await peer.ask(request(ECHO, 1, version=CURRENT_VERSION))).code == ResponseCode.GO_AWAY
+            async with connected(server) as late:
+                assert (await late.ask(request(ECHO, 1, body=b"x"))).body == b"x", "an old client does not know what GO_AWAY means"
+                stopping.cancel()
+                server.config = ServerConfig()
+                await server.stop()
+                assert await late.ended()
 
     run(scenario)
 
@@ -305,7 +351,7 @@ def test_a_port_in_use_is_told_with_what_to_do() -> None:
             other = RemotingServer(ServerConfig(port=server.address[1]), Dispatcher(SystemClock()), SystemClock())
             with pytest.raises(ConfigurationError, match="another program listens there; stop it, or choose another listenPort"):
                 other.start()
-            with pytest.raises(ConfigurationError, match="check bindAddress"):
+            with pytest.raises(ConfigurationError, match="set bindAddress to one that it has"):
                 RemotingServer(ServerConfig(bind_address="203.0.113.1"), Dispatcher(SystemClock()), SystemClock()).start()
 
     run(scenario)

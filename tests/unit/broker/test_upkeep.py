@@ -1,0 +1,73 @@
+"""What a broker does as time passes: chores go on whatever happens to one of them, and end with the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from broker_room import BrokerRoom
+from orbitmq.broker.upkeep import Chore, Upkeep
+from orbitmq.store.config import FlushMode
+from remoting_peers import run, until
+
+
+def test_a_chore_that_fails_goes_on_and_all_end_with_the_broker(room: BrokerRoom, caplog: pytest.LogCaptureFixture) -> None:
+    done: list[str] = []
+
+    def fail() -> None:
+        done.append("failed")
+        raise ValueError("no such luck")
+
+    async def scenario() -> None:
+        upkeep = Upkeep(room.clock, room.store, [Chore(0.001, fail), Chore(0.001, lambda: done.append("done"))])
+        upkeep.start()
+        await until(lambda: done.count("failed") > 2 and done.count("done") > 2, "both go on")
+        await upkeep.stop()
+        count = len(done)
+        await asyncio.sleep(0.01)
+        assert len(done) == count
+
+    run(scenario)
+    assert "upkeep_failed" in caplog.text
+    assert "no such luck" in caplog.text
+
+
+def test_a_tick_of_the_store_that_fails_is_tried_again(
+    room: BrokerRoom, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks: list[int] = []
+
+    def tick() -> None:
+        ticks.append(1)
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(room.store, "tick", tick)
+    monkeypatch.setattr(type(room.store), "next_tick_ms", property(lambda _: room.clock.monotonic_ms() + 1))
+
+    async def scenario() -> None:
+        upkeep = Upkeep(room.clock, room.store, [])
+        upkeep.start()
+        await until(lambda: len(ticks) > 2, "it is tried again")
+        await upkeep.stop()
+        upkeep.tick_store()
+        count = len(ticks)
+        await asyncio.sleep(0.01)
+        assert len(ticks) == count
+
+    run(scenario)
+    assert "store_tick_failed" in caplog.text
+
+
+def test_queues_that_fall_behind_the_log_are_told(tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture) -> None:
+    room = BrokerRoom(tmp_path_factory.mktemp("room"), flush_mode=FlushMode.SYNC)
+    upkeep = Upkeep(room.clock, room.store, [])
+    with caplog.at_level(logging.INFO):
+        upkeep.tell_dispatch()
+        assert "dispatch_behind" not in caplog.text
+        room.store.flushing.flush_log()
+        behind = room.put(b"x").end - room.store.dispatcher.offset
+        upkeep.tell_dispatch()
+    assert f"dispatch_behind bytes={behind}" in caplog.text
+    room.close()
