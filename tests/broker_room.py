@@ -56,6 +56,7 @@ class Settings:
     def __init__(self) -> None:
         self.broker_name = BROKER
         self.broker_cluster_name = "DefaultCluster"
+        self.broker_ip1 = "127.0.0.1"
         self.broker_permission = 6
         self.split_metadata_size = 2000
         self.clear_retry_topic_when_delete_topic = True
@@ -67,6 +68,10 @@ class Settings:
         self.trace_on = True
         self.lite_pull_message_enable = True
         self.slave_read_enable = False
+        self.broker_fast_failure_enable = True
+        self.wait_time_mills_in_send_queue = 200
+        self.os_page_cache_busy_time_out_mills = 1000
+        self.send_thread_pool_queue_capacity = 10_000
 
 
 class BrokerRoom:

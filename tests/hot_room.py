@@ -11,10 +11,12 @@ from typing import Any, cast
 
 from broker_room import BrokerRoom
 from log_room import HOST
+from orbitmq.broker.admission import Admission, Meters
 from orbitmq.broker.hot_path import HotPath
 from orbitmq.broker.long_polling import PullHold
 from orbitmq.broker.processors.pull import PullProcessor
 from orbitmq.broker.processors.send import SendProcessor
+from orbitmq.broker.water_marks import WaterMark
 from orbitmq.common.errors import ProtocolError
 from orbitmq.message.message_id import UniqueIds
 from orbitmq.protocol import frame
@@ -55,10 +57,13 @@ class Totals:
         self.sums: Counter[tuple[Any, ...]] = Counter()
         self.calls = 0
 
-    def stored(self, topic: str, queue_id: int, count: int, size: int) -> None:
+    def stored(self, topic: str, count: int, size: int) -> None:
         self.calls += 1
-        self.sums["put", topic, queue_id] += count
-        self.sums["put bytes", topic, queue_id] += size
+        self.sums["put", topic] += count
+        self.sums["put bytes", topic] += size
+
+    def refused(self, cause: str, count: int = 1) -> None:
+        self.sums["refused", cause] += count
 
     def pulled(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:
         self.calls += 1
@@ -77,9 +82,22 @@ class HotRoom(BrokerRoom):
         settings.lite_pull_message_enable, settings.slave_read_enable = True, False
         self.totals = Totals()
         self.general: list[int] = []
+        self.cpu_ms = 0  # that the loop is said to have computed
+        self.admission = Admission(
+            settings, Meters(write_ms=lambda: self.store.log_write_ms, cpu_ms=lambda: self.cpu_ms, waiting=self._waiting)
+        )
         ids = UniqueIds(address=HOST[:-4], pid=1, process_number=2, now_ms=self.clock.now_ms)
         self.sends = SendProcessor(
-            settings, self.topics, self.groups, self.store, HOST, self.clock.now_ms, ids.next, self.totals, Random(1)
+            settings,
+            self.topics,
+            self.groups,
+            self.store,
+            HOST,
+            self.clock.now_ms,
+            ids.next,
+            self.totals,
+            Random(1),
+            lambda: self.admission.refusal(self.clock.monotonic_ms()),
         )
         self.hold = PullHold()
         self.pulls = PullProcessor(
@@ -105,6 +123,9 @@ class HotRoom(BrokerRoom):
         self.channels = [self._connect(port) for port in (50_000, 50_001, 50_002)]
         self._unconsumed = [bytearray() for _ in self.channels]
         self._closed: dict[int, str] = {}
+
+    def _waiting(self, now_ms: int) -> WaterMark:
+        return WaterMark(self.store.flushing.waiting_count, self.store.flushing.waited_ms(now_ms))
 
     def _connect(self, port: int) -> Channel:
         channel = self.peers.connect()
@@ -174,6 +195,7 @@ class TwoRooms:
         for room in self.both:
             room.turn(*told)
             room.store.flushing.flush_log()
+            room.loop.run()  # a topic that is new is saved
         answers = self.hot.answers()
         assert answers == self.plain.answers()
         return answers

@@ -7,86 +7,38 @@ purpose stands with the reason, and must really differ; what it did at one of th
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-from interop import apache, subject
-from interop.apache import Release, Server, wait_until
+from interop.apache import Release, wait_until
 from interop.broker_conversation import BrokerConversation, broker_differences
+from interop.broker_pair import MISSING, TOPIC, Row, ask_all, both_brokers, conversation, row, sent, without
 from interop.frames import Answer, Connection, Request, ask
 
 pytestmark = [pytest.mark.interop, pytest.mark.needs("java", "maven")]
 
-MISSING = "a required field is missing: the original goes on without it, ours says which one it is"
 NUMBERS = "the original takes any number of queues and any permission, ours those that can be served"
 BODY = "no body, or none that says anything: the original says that all is well, ours that nothing was done"
 NEGATIVE = "the original keeps an offset or a queue below zero, and so forgets how far the group was; ours refuses"
 CHECKED = "the original takes any name for a group; ours checks it"
 UPDATE = "the original takes every key and every value, and says that all is well; ours takes what it can change while it runs"
+POPS = "the original has groups that pop, and keeps a mode that is none; ours has groups that pull"
+NO_SUCH_QUEUE = "the original keeps an offset of a queue that its topic never had; ours refuses"
+FILTERS = "the original has no filter servers any more; ours still takes those of the 4.9 line"
 DELETED = "a group that is deleted comes back at once in the original, which looks for it behind; one that never was comes to be"
+UNSERVED = "ours says that it does not serve this: replication, controllers, static topics, transactions, pop, access control and such"
 WORDS = "the original answers with an exception that ours does not run into"
 
-TOPIC = {
-    "topic": "T",
-    "defaultTopic": "TBW102",
-    "readQueueNums": "4",
-    "writeQueueNums": "4",
-    "perm": "6",
-    "topicFilterType": "SINGLE_TAG",
-    "order": "false",
-}
 QUERY = {"topic": "T", "key": "k1", "maxNum": "8", "beginTimestamp": "0", "endTimestamp": "9000000000000"}
 OFFSET = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
 COMMIT = {**OFFSET, "commitOffset": "2"}
 RESET = {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true"}
 CLONE = {"srcGroup": "g2", "destGroup": "g9", "topic": "T"}
+MODE = {"topic": "T", "consumerGroup": "g", "mode": "PULL", "popShareQueueNum": 3}
 ENTRIES = {"topic": "T", "queueId": "0", "index": "0", "count": "2"}
-
-
-class Row(NamedTuple):
-    """One request of the table, and why the answers differ if they should."""
-
-    code: int
-    fields: dict[str, str] | None = None
-    body: bytes = b""
-    deviation: str | None = None
-
-
-def row(code: int, fields: dict[str, str] | None = None, body: Any = b"", deviation: str | None = None) -> Row:
-    return Row(code, fields, body if isinstance(body, bytes) else json.dumps(body).encode(), deviation)
-
-
-def without(fields: dict[str, str], *names: str) -> dict[str, str]:
-    return {name: value for name, value in fields.items() if name not in names}
-
-
-def sent(number: int) -> Row:
-    """A message with two keys, tags and a unique key; by turns in queues 0 and 1."""
-    names = {"KEYS": f"k{number} all", "TAGS": "tag", "UNIQ_KEY": f"0A0000010000000000000000000000{number:02d}"}
-    return row(
-        10,
-        {
-            "producerGroup": "p",
-            "topic": "T",
-            "defaultTopic": "TBW102",
-            "defaultTopicQueueNums": "4",
-            "queueId": str(number % 2),
-            "sysFlag": "0",
-            "bornTimestamp": "1700000000000",
-            "flag": "0",
-            "properties": "".join(f"{name}\x01{value}\x02" for name, value in names.items()),
-            "reconsumeTimes": "0",
-            "unitMode": "false",
-            "batch": "false",
-        },
-        b"body%d" % number,
-        deviation="the id of a message says the port of its broker",
-    )
 
 
 SECTIONS: dict[str, list[Row]] = {
@@ -147,7 +99,8 @@ SECTIONS: dict[str, list[Row]] = {
         row(200, None, {"groupName": "x" * 121}),
         row(200, None, {"groupName": "g3", "retryMaxTimes": "x"}),
         row(200, None, {"groupName": "g3", "attributes": {"+nope": "1"}}),
-        row(200, None, {"groupName": "g3", "retryQueueNums": -1, "retryMaxTimes": -5, "brokerId": -1}),
+        row(200, None, {"groupName": "g3", "retryQueueNums": -1}, deviation=NUMBERS),
+        row(200, None, {"groupName": "g3", "retryQueueNums": 0, "retryMaxTimes": -5, "brokerId": -1}),
         row(200, None, {"groupName": "TOOLS_CONSUMER", "consumeEnable": False}),
         row(225, None, {"groupConfigList": [{"groupName": "h1"}, {"groupName": "h2"}]}),
         row(225, None, {"groupConfigList": [{"groupName": "h3"}, {"groupName": "b d"}]}),
@@ -167,6 +120,8 @@ SECTIONS: dict[str, list[Row]] = {
         row(201),
         row(353, {"group": "g", "topic": "T", "readable": "true"}),
         row(353, {"group": "nobody", "topic": "nope", "readable": "false"}),
+        row(201),
+        row(201, {"groupSeq": "0", "maxGroupNum": "1000"}),
         row(353, {"group": "nobody", "topic": "nope", "readable": "true"}),
         row(353, {"topic": "T"}),
         row(353, {"group": "g"}, deviation=MISSING),
@@ -177,6 +132,18 @@ SECTIONS: dict[str, list[Row]] = {
         row(201, deviation=DELETED),
         *(row(200, None, {"groupName": group}) for group in ("h1", "unheard-of")),
         row(201),
+        row(402),
+        row(401, None, MODE),
+        row(401, None, {**MODE, "popShareQueueNum": -1}),
+        *(row(401, None, {**MODE, **change}) for change in ({"topic": "nope"}, {"topic": ""}, {"topic": "%RETRY%g"})),
+        *(row(401, None, {**MODE, "consumerGroup": group}) for group in ("a b", "", "moded")),
+        *(row(401, None, {**MODE, name: None}) for name in ("topic", "consumerGroup")),
+        row(401, None, {**MODE, "popShareQueueNum": "x"}),
+        *(row(401, None, body) for body in (b"", b"{}", b"null", b"[]", b"[")),
+        row(402),
+        *(row(401, None, {**MODE, "consumerGroup": "unmoded", "mode": mode}, deviation=POPS) for mode in ("POP", "WRONG")),
+        row(352, {"group": "unmoded"}),
+        row(401, None, {**MODE, "consumerGroup": "unmoded"}),
         row(402),
         row(45),
         row(43),
@@ -237,7 +204,7 @@ SECTIONS: dict[str, list[Row]] = {
         row(14, OFFSET),
         row(15, {**COMMIT, "consumerGroup": "nobody"}),
         row(15, {**COMMIT, "topic": "nope"}),
-        row(15, {**COMMIT, "queueId": "77", "commitOffset": "5"}),
+        row(15, {**COMMIT, "queueId": "77", "commitOffset": "5", "topic": "Ordered"}, deviation=NO_SUCH_QUEUE),
         row(15, {**COMMIT, "commitOffset": "-5", "topic": "Ordered"}, deviation=NEGATIVE),
         row(15, {**COMMIT, "queueId": "-1", "topic": "Ordered"}, deviation=NEGATIVE),
         row(215, {"topic": "Ordered"}),
@@ -292,7 +259,9 @@ SECTIONS: dict[str, list[Row]] = {
         row(222, {**RESET, "timestamp": "-1", "queueId": "-1"}),
         row(222, {**RESET, "timestamp": "-1", "queueId": "0"}),
         *(row(222, {**RESET, "queueId": "0", "offset": offset}) for offset in ("1", "4", "5", "-1", "-2")),
-        *(row(222, {**RESET, "queueId": "99", **change}) for change in ({}, {"offset": "0"})),
+        *(row(222, {**RESET, "topic": "Ordered", "queueId": "99", **end}, deviation=NO_SUCH_QUEUE) for end in ({}, {"offset": "0"})),
+        row(215, {"topic": "Ordered"}),
+        row(17, {**TOPIC, "topic": "Ordered", "order": "true"}),
         *(row(222, {**RESET, **change}) for change in ({"topic": "nope"}, {"group": "nobody"}, {"topic": "None"}, {"offset": "1"})),
         row(222, without(RESET, "topic")),
         *(row(222, without(RESET, name), deviation=MISSING) for name in ("group", "timestamp", "isForce")),
@@ -301,8 +270,16 @@ SECTIONS: dict[str, list[Row]] = {
         row(43),
     ],
     "broker": [
-        row(907),
-        *(row(code) for code in (301, 302, 27, 13, 22, 23)),
+        *(row(code) for code in (907, 1007, 60, 61)),
+        *(row(2004, fields) for fields in (None, {}, *({"READ_AHEAD_MODE": mode} for mode in ("1", "2", "-1", "x", "", "0")))),
+        *(row(354, fields) for fields in (None, {"topic": "T", "checkStoreTime": "0"}, {"topic": "nope"})),
+        *(row(355, {"configType": kinds}) for kinds in ("", "topics", "TOPICS; subscriptionGroups;;consumerOffsets", "topics;x")),
+        row(355),
+        *(row(code) for code in (47, 54, 212, 302, 901, 1001, 99999)),
+        *(row(code, deviation=UNSERVED) for code in (36, 37, 323, 324, 325, 370, 400, 513, 905, 906, 908, 1008, 2001, 2002, 2003)),
+        *(row(code, deviation=UNSERVED) for code in (3001, 3004, 3005, 3009, 200_050, 200_051, 200_053, 200_054, 200_071, 200_151)),
+        row(301, deviation=FILTERS),
+        *(row(code) for code in (302, 27, 13, 22, 23)),
         row(315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "nope"}),
         row(315, {"statsName": "NOPE", "statsKey": "T"}),
         *(row(315, fields, deviation=MISSING) for fields in ({"statsName": "TOPIC_PUT_NUMS"}, {"statsKey": "T"})),
@@ -314,58 +291,21 @@ SECTIONS: dict[str, list[Row]] = {
 }
 
 
-def our_broker(home: Path, name_servers: list[str]) -> Server:
-    """A broker of ours, configured as `apache.broker` configures the original."""
-    if subject.IS_ORIGINAL:
-        return apache.broker(Release("5.5.0").fetch(), home, name_servers)
-    home.mkdir(parents=True)
-    port = apache.free_port((-2, 1))
-    own = {
-        "brokerName": "broker-a",
-        "brokerIP1": "127.0.0.1",
-        "namesrvAddr": ";".join(name_servers),
-        "listenPort": port,
-        "storePathRootDir": home / "store",
-        "mappedFileSizeCommitLog": 4 << 20,
-        "mappedFileSizeConsumeQueue": 60_000,
-        "maxHashSlotNum": 1000,
-        "maxIndexNum": 4000,
-        "diskMaxUsedSpaceRatio": 95,
-    }
-    configuration = home / "server.conf"
-    configuration.write_text("".join(f"{key}={value}\n" for key, value in own.items()))
-    command = [sys.executable, str(Path(__file__).with_name("broker_process.py")), str(configuration)]
-    return Server(command, port, home / "console.log", {"HOME": str(home)})
-
-
 @pytest.fixture(scope="module")
 def brokers(apache_5: Release, name_servers: tuple[str, str], module_home: Path) -> Iterator[tuple[str, str]]:
-    """The addresses of the original and of ours, both as they are by default, each with a name server of its own."""
-    original = apache.broker(apache_5, module_home / "original", [name_servers[0]])
-    ours = our_broker(module_home / "ours", [name_servers[1]])
-    with apache.running(ours, original):
-        wait_until(lambda: all(_serves(server.address) for server in (original, ours)), "both brokers answer")
-        yield original.address, ours.address
-
-
-def _serves(address: str) -> bool:
-    with Connection(address) as connection:
-        return connection.ask(Request(305)).code == 0
+    with both_brokers(apache_5, name_servers, module_home) as addresses:
+        yield addresses
 
 
 @pytest.fixture
 def both(brokers: tuple[str, str]) -> Iterator[BrokerConversation]:
-    """A conversation with both that fails when they differed."""
-    talk = BrokerConversation(*brokers)
-    yield talk
-    talk.close_all()
-    talk.check()
+    with conversation(brokers) as talk:
+        yield talk
 
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_both_answer_the_same(both: BrokerConversation, section: str) -> None:
-    for each in SECTIONS[section]:
-        both.ask(Request(each.code, each.fields, each.body), deviation=each.deviation)
+    ask_all(both, SECTIONS[section])
 
 
 @pytest.mark.parametrize(("code", "seq", "count"), [(21, "topicSeq", "maxTopicNum"), (201, "groupSeq", "maxGroupNum")])

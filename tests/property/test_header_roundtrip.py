@@ -49,9 +49,8 @@ def _values(hint: Any) -> st.SearchStrategy[Any]:
 
 
 def _headers(cls: type[Header]) -> st.SearchStrategy[Header]:
-    return st.fixed_dictionaries({name: _values(hint) for name, hint in get_type_hints(cls, include_extras=True).items()}).map(
-        lambda values: cls(**values)
-    )
+    hints = get_type_hints(cls, include_extras=True)
+    return st.fixed_dictionaries({field.name: _values(hints[field.name]) for field in fields(cls)}).map(lambda values: cls(**values))
 
 
 def _wire_names(cls: type[Header]) -> set[str]:

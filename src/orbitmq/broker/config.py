@@ -42,7 +42,7 @@ class BrokerServerSettings(RemotingSettings):
         important=True,
         releases=APACHE_5,
     )
-    listen_port: int = key(10911, "The port to listen on; 0 = a free one.", minimum=0, maximum=65535, important=True)
+    listen_port: int = key(10911, "The port to listen on; listenPort - 2 is the fast one.", minimum=3, maximum=65534, important=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +72,8 @@ class BrokerConfig(
             "broker_id": MASTER_ID,
             "broker_ip2": self.broker_ip2 or self.broker_ip1,
             "bind_address": self.bind_address or self.broker_ip1,
-            "ha_listen_port": self.ha_listen_port or (self.listen_port and self.listen_port + 1),
-            "fast_listen_port": self.fast_listen_port or (self.listen_port and self.listen_port - 2),
+            "ha_listen_port": self.ha_listen_port or self.listen_port + 1,
+            "fast_listen_port": self.fast_listen_port or self.listen_port - 2,
             "broker_config_path": self.broker_config_path or f"{self.store_path_root_dir}/config/broker.properties",
         }
         for attribute, value in derived.items():
@@ -110,10 +110,6 @@ class BrokerConfig(
             raise ConfigurationError(
                 f"metricsExporterType={self.metrics_exporter_type.value} is refused: metrics are exported to Prometheus only; "
                 "set PROM, and have a collector fetch them, or DISABLE"
-            )
-        if self.listen_port and not (2 < self.listen_port < 65535):
-            raise ConfigurationError(
-                f"listenPort={self.listen_port} cannot be used: listenPort - 2 and listenPort + 1 must be ports too, so it is 3 to 65534"
             )
         if not self.broker_ip1:
             raise ConfigurationError("brokerIP1= cannot be used: name the address that clients connect to, such as 127.0.0.1")

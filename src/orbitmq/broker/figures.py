@@ -45,8 +45,8 @@ class Figures:
         self.stats.tick(now_ms)
         self.store.tick(now_ms)
 
-    def stored(self, topic: str, queue_id: int, count: int, size: int) -> None:
-        """So many messages of that many bytes together came into a queue."""
+    def stored(self, topic: str, count: int, size: int) -> None:
+        """So many messages of that many bytes together came into a topic."""
         counters = self._puts.get(topic)
         if counters is None:
             counter = self.stats.counter
@@ -61,6 +61,11 @@ class Figures:
         if not self._is_system_topic(topic):
             self._put_by_users.add(count, 0)
         self.store.put(count, size, 0)
+
+    def refused(self, cause: str, count: int = 1) -> None:
+        """So many sends were refused because of the state the broker is in."""
+        if self.metrics is not None:
+            self.metrics.refused_sends.series(cause).add(count)
 
     def pulled(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:
         """A group got so many messages of that many bytes together, or looked in vain when there are none."""
@@ -84,6 +89,8 @@ class Figures:
     def delete_topic(self, topic: str) -> None:
         """Forget what was counted of a topic that is gone."""
         self.stats.delete_topic(topic)
+        if self.metrics is not None:
+            self.metrics.forget_topic(topic)
         self._puts.pop(topic, None)
         for key in [key for key in self._gets if key[0] == topic]:
             del self._gets[key]
@@ -91,6 +98,8 @@ class Figures:
     def delete_group(self, group: str) -> None:
         """Forget what was counted of a group that is gone."""
         self.stats.delete_group(group)
+        if self.metrics is not None:
+            self.metrics.forget_group(group)
         for key in [key for key in self._gets if key[1] == group]:
             del self._gets[key]
 

@@ -86,6 +86,10 @@ class Groups:
     def data_version(self) -> DataVersion:
         return self._version
 
+    def whole(self) -> GroupTable:
+        """All groups, and all that is forbidden, to groups that are not there too."""
+        return GroupTable(self.page(0, len(self)).groups, self._forbidden, self._version)
+
     def page(self, begin: int, count: int) -> GroupTable:
         """At most `count` groups in the order of their names, from the one of that number on, and what is forbidden to them."""
         groups = {name: self._table[name] for name in sorted(self._table)[begin : begin + count]}

@@ -37,7 +37,7 @@ else:
 COMMITS = cython.declare(cython.int, COMMITS_OFFSET)
 BRINGS_SUBSCRIPTION = cython.declare(cython.int, HAS_SUBSCRIPTION)
 STAR = cython.declare(cython.int, 42)
-READERS_MAX = 10_000
+READERS_MAX = 100_000
 
 
 class HotReader:
@@ -127,7 +127,7 @@ class HotPulls:
             return False
         if header.sys_flag & COMMITS:
             offsets.commit(reader.group, reader.topic, header.queue_id, header.commit_offset, client=link.channel.remote_address)
-        offsets.commit_pull(reader.group, reader.topic, header.queue_id, header.queue_offset)
+        offsets.commit_pull(reader.group, reader.topic, header.queue_id, result.next_offset)
         records = result.records
         self._general._listener.pulled(reader.group, reader.topic, header.queue_id, result.message_count, len(records))
         if not header.flag:  # it is no one-way

@@ -5,17 +5,12 @@ from orbitmq.broker.hot_properties cimport HotProperties
 from orbitmq.message.record_write cimport RecordParts
 from orbitmq.store.log_batch cimport LogBatch
 
-cdef class HotQueue:
-    cdef str topic
-    cdef int queue_id
-    cdef long long count, size
-
 cdef class HotTopic:
     cdef str name
     cdef bytes raw
     cdef Py_ssize_t raw_size
-    cdef int more_flags
-    cdef list queues
+    cdef int more_flags, queue_count
+    cdef long long count, size
 
 cdef class HotSends:
     cdef readonly bint is_pending

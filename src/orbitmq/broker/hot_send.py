@@ -48,31 +48,22 @@ ONEWAY = cython.declare(cython.int, 2)
 ODD_FLAGS = cython.declare(cython.int, flags.TransactionType.ROLLBACK | flags.INNER_BATCH | flags.NEED_UNWRAP)
 ITEM_HEAD_SIZE = cython.declare(cython.Py_ssize_t, 20)
 OFFSET_DIGITS = cython.declare(cython.Py_ssize_t, 16)
-TOPICS_MAX = 10_000
+TOPICS_MAX = 100_000
 _FOR_THE_GENERAL_WAY = (MessageIllegal, OSError)  # it will say what is wrong
 
 
-class HotQueue:
-    """What a queue got since the last commit."""
-
-    __slots__ = ("count", "queue_id", "size", "topic")
-
-    topic: str
-    queue_id: int
-    count: int
-    size: int
-
-
 class HotTopic:
-    """A topic that messages are taken for; `queues` has a place for each that may be named."""
+    """A topic that messages are taken for, and what it got since the last commit."""
 
-    __slots__ = ("more_flags", "name", "queues", "raw", "raw_size")
+    __slots__ = ("count", "more_flags", "name", "queue_count", "raw", "raw_size", "size")
 
     name: str
     raw: bytes
     raw_size: int
     more_flags: int
-    queues: list[HotQueue]
+    queue_count: int
+    count: int
+    size: int
 
 
 class HotSends:
@@ -122,7 +113,7 @@ class HotSends:
         self._ids_p = address(self._ids)
         self._known: dict[bytes, HotTopic] = {}
         self._last: HotTopic | None = None
-        self._touched: list[HotQueue] = []
+        self._touched: list[HotTopic] = []
         self._topics_version: Any = None
         self._settings_seen: Any = None
         self._json = self._binary = self._keyless_json = self._keyless_binary = None
@@ -145,7 +136,8 @@ class HotSends:
             self._keyless_json, self._keyless_binary = self._template(SerializeType.JSON, 3), self._template(SerializeType.ROCKETMQ, 3)
             self._settings_seen = seen
         self._is_open = (
-            settings.broker_permission & PERM_WRITE != 0
+            self._general._busy() is None
+            and settings.broker_permission & PERM_WRITE != 0
             and self._now_ms >= settings.start_accept_send_request_time_stamp
             and self._store.refusal is None
             and not self._store.config.record_crc
@@ -178,7 +170,7 @@ class HotSends:
         if not self._is_open or not read_send(header, p) or header.sys_flag & ODD_FLAGS:
             return False
         topic: HotTopic | None = _topic(self, p, header.topic_at, header.topic_size)
-        if topic is None or header.queue_id < 0 or header.queue_id >= len(topic.queues):
+        if topic is None or header.queue_id < 0 or header.queue_id >= topic.queue_count:
             return False
         if not read(self._properties, p, header.properties_at, max(header.properties_size, 0), header.is_escaped):
             return False
@@ -206,22 +198,25 @@ class HotSends:
             return None
         self.is_pending = False
         end_offset: cython.longlong = self._log.end
-        queue: HotQueue
+        message_count: cython.longlong = 0
+        topic: HotTopic
         touched, self._touched = self._touched, []
+        for topic in touched:
+            message_count += topic.count
         try:
-            self._general._stored(list)  # with nothing to append but what is pending
+            self._general._stored(list, message_count)  # with nothing to append but what is pending
         except Exception as problem:
-            for queue in touched:
-                queue.count = 0
+            for topic in touched:
+                topic.count = topic.size = 0
             _tell_failure([*self._now.take(), *self._safe.take()], problem)
             return None
-        for queue in touched:
-            self._general._listener.stored(queue.topic, queue.queue_id, queue.count, queue.size)
-            queue.count = 0
+        for topic in touched:
+            self._general._listener.stored(topic.name, topic.count, topic.size)
+            topic.count = topic.size = 0
         for link, data in self._now.take():
             link.write(data)
         if self._safe.used:
-            self._store.when_safe(end_offset, partial(_tell, self._store, self._safe.take()))
+            self._store.when_safe(end_offset, partial(_tell, self._store, self._safe.take()), message_count)
         return None
 
 
@@ -275,7 +270,7 @@ def _topic(sends: HotSends, p: cython.p_const_uchar, at: cython.Py_ssize_t, size
 def _known_topic(sends: HotSends, raw: bytes) -> HotTopic | None:
     """Look a topic up in the broker's table, and keep it."""
     name = raw.decode()
-    config = sends._topics.find(name)
+    config = sends._topics.find_saved(name)  # the general way holds answers back until a new topic is saved
     if config is None or name in FORBIDDEN_TO_SEND or name.startswith(RETRY_PREFIX):
         return None
     if config.attributes.get("queue.type") == "BatchCQ" or config.attributes.get("cleanup.policy") == "COMPACTION":
@@ -285,19 +280,12 @@ def _known_topic(sends: HotSends, raw: bytes) -> HotTopic | None:
     topic.raw = raw
     topic.raw_size = len(raw)
     topic.more_flags = flags.MULTI_TAGS if config.filter_type == "MULTI_TAG" else 0
-    topic.queues = [_queue(name, queue_id) for queue_id in range(max(config.read_queue_nums, config.write_queue_nums))]
+    topic.queue_count = max(config.read_queue_nums, config.write_queue_nums)
+    topic.count = topic.size = 0
     if len(sends._known) >= TOPICS_MAX:
         sends._known.clear()
     sends._known[raw] = topic
     return topic
-
-
-def _queue(topic: str, queue_id: int) -> HotQueue:
-    queue: HotQueue = HotQueue.__new__(HotQueue)
-    queue.topic = topic
-    queue.queue_id = queue_id
-    queue.count = queue.size = 0
-    return queue
 
 
 @cython.cfunc
@@ -331,7 +319,7 @@ def _store_one(
     if not header.flag & ONEWAY:
         put_id(sends._ids_p, 0, sends._host_digits, offset)
         _answer(sends, link, header, queue_offset, len(sends._host_digits) + OFFSET_DIGITS, is_binary)
-    _count(sends, topic, header.queue_id, 1, size)
+    _count(sends, topic, 1, size)
     return True
 
 
@@ -384,7 +372,7 @@ def _store_batch(
         item += signed32(p, item)
     if not header.flag & ONEWAY:
         _answer(sends, link, header, first_offset, id_at, is_binary)
-    _count(sends, topic, header.queue_id, count, size_of_all)
+    _count(sends, topic, count, size_of_all)
     return True
 
 
@@ -441,15 +429,13 @@ def _answer(
 
 
 @cython.cfunc
-def _count(sends: HotSends, topic: HotTopic, queue_id: cython.int, count: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
-    """Note what the queue got; commits when the batch is large enough."""
-    queue: HotQueue = topic.queues[queue_id]
+def _count(sends: HotSends, topic: HotTopic, count: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
+    """Note what the topic got; commits when the batch is large enough."""
     log: LogBatch = sends._log
-    if queue.count == 0:
-        sends._touched.append(queue)
-        queue.size = 0
-    queue.count += count
-    queue.size += size
+    if topic.count == 0:
+        sends._touched.append(topic)
+    topic.count += count
+    topic.size += size
     sends.is_pending = True
     if log.used >= log._batch_size_max:
         sends.commit()

@@ -55,9 +55,10 @@ def render(families: Iterable[Family]) -> Iterator[bytes]:
 class Labels:
     """How a family writes its labels: the fixed ones, and those whose values each series brings, in the order of `names`."""
 
-    __slots__ = ("_own", "_template", "fixed")
+    __slots__ = ("_own", "_template", "fixed", "names")
 
     def __init__(self, names: Sequence[str], fixed: Mapping[str, str]) -> None:
+        self.names = tuple(names)
         self.fixed = fixed
         order = sorted({*names, *fixed})
         self._own = [names.index(name) for name in order if name in names]
@@ -134,6 +135,12 @@ class SeriesFamily(Generic[S]):
                 return self._overflow()
             series = self._series[values] = self._make(self._labels.text(values))
         return series
+
+    def forget(self, label: str, value: str) -> None:
+        """Drop the series that have this value under a label; whoever kept one counts for nobody from now on."""
+        if label in self._labels.names:
+            at = self._labels.names.index(label)
+            self._series = {values: series for values, series in self._series.items() if values[at] != value}
 
     def steps(self) -> Iterator[str]:
         name = self._metric.name

@@ -74,6 +74,7 @@ class Metrics:
         }
         self._series_max = series_max
         self._families: list[Family] = []
+        self._counted: list[SeriesFamily[Count] | SeriesFamily[Histogram]] = []
         self._add_gauges(identity)
         counter, histogram = self._counter, self._histogram
         topic_and_type = ("topic", "message_type", "is_system")
@@ -84,6 +85,7 @@ class Metrics:
         self._sizes_in = histogram("message_size", "Incoming messages size", topic_and_type, MESSAGE_SIZE_BOUNDS)
         self._messages_out = counter("messages_out_total", "Total number of outgoing messages", topic_and_group)
         self._bytes_out = counter("throughput_out_total", "Total traffic of outgoing messages", topic_and_group)
+        self.refused_sends = counter("send_refused_total", "Total number of sends refused because of the broker's state", ("cause",))
         self._dead_letters = counter("send_to_dlq_messages_total", "Consumer send to DLQ messages", topic_and_group)
         self.commits = counter("commit_messages_total", "Total number of commit messages", ("topic",))
         self.rollbacks = counter("rollback_messages_total", "Total number of rollback messages", ("topic",))
@@ -144,6 +146,18 @@ class Metrics:
         """The series of one kind of answer; codes by name, such as send_message_v2 and success."""
         return self._rpc_ms.series(request, response, _flag(is_long_polling), result, "remoting")
 
+    def forget_topic(self, topic: str) -> None:
+        """Drop what was counted of a topic that is gone; gauges go with what they are read from."""
+        self._forget("topic", topic)
+
+    def forget_group(self, group: str) -> None:
+        """Drop what was counted of a group that is gone."""
+        self._forget("consumer_group", group)
+
+    def _forget(self, label: str, value: str) -> None:
+        for family in self._counted:
+            family.forget(label, value)
+
     def render(self) -> Iterator[bytes]:
         """The text of all metrics, in pieces between which others may have a turn."""
         return render(self._families)
@@ -152,6 +166,7 @@ class Metrics:
         own = Labels(labels, {**self._fixed, **(fixed or {})})
         family = SeriesFamily(Metric(f"rocketmq_{name}", help_text), "counter", own, Count, series_max=self._series_max)
         self._families.append(family)
+        self._counted.append(family)
         return family
 
     def _histogram(
@@ -161,6 +176,7 @@ class Metrics:
         make = partial(Histogram, bounds=bounds)
         family = SeriesFamily(Metric(f"rocketmq_{name}", help_text), "histogram", own, make, series_max=self._series_max)
         self._families.append(family)
+        self._counted.append(family)
         return family
 
     def _gauges(

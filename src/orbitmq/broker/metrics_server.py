@@ -9,10 +9,14 @@ Invariants: a request has so many bytes and takes so long at most; so many conne
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Final
+
+from orbitmq.common.errors import ConfigurationError
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_BYTES_MAX: Final = 16_384
@@ -41,8 +45,16 @@ class MetricsServer:
         return host, port
 
     async def start(self) -> None:
-        """Listen; OSError when the port is taken."""
-        self._server = await asyncio.start_server(self._on_connection, self._host, self._port, limit=REQUEST_BYTES_MAX)
+        """Listen; ConfigurationError when that cannot be."""
+        try:
+            self._server = await asyncio.start_server(self._on_connection, self._host, self._port, limit=REQUEST_BYTES_MAX)
+        except OSError as problem:
+            if problem.errno == errno.EADDRINUSE:
+                fix = "another program listens there; stop it, or choose another metricsPromExporterPort"
+            else:
+                fix = "check metricsPromExporterHost and metricsPromExporterPort"
+            why = os.strerror(problem.errno) if problem.errno and problem.errno > 0 else problem.strerror or problem
+            raise ConfigurationError(f"cannot listen on {self._host}:{self._port}: {why}; {fix}") from problem
         log.info("metrics_listening address=%s:%d", *self.address)
 
     async def stop(self) -> None:

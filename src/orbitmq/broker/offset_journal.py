@@ -33,6 +33,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from orbitmq.common.errors import StoreError
 from orbitmq.store.file_layer import FileLayer
 
 _MAGIC: Final = b"ORBOFFS1"
@@ -100,9 +101,14 @@ class OffsetJournal:
         return OffsetChanges()
 
     def start(self, json_digest: bytes, changes: OffsetChanges) -> None:
-        """Begin a journal that continues the JSON of that digest and holds the changes already."""
-        self._files.make_folder(self._path.parent)
-        self._replace(json_digest, changes)
+        """Begin a journal that continues the JSON of that digest and holds the changes already; StoreError when the disk takes none."""
+        try:
+            self._files.make_folder(self._path.parent)
+            self._replace(json_digest, changes)
+        except OSError as error:
+            raise StoreError(
+                f"the journal of offsets {self._path} cannot be written: {error}; free or mend its disk, then start again"
+            ) from error
 
     def put(self, key: str, queue_id: int, offset: int) -> None:
         """Take note that the offset of a queue was set; `flush` writes it."""

@@ -83,7 +83,13 @@ class Offsets:
     # What consumers do.
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, *, client: str = "") -> None:
-        """Note that the group has consumed the queue up to `offset`; `client` is who says so."""
+        """Note that the group has consumed the queue up to `offset`; `client` is who says so.
+
+        An offset below zero is none, and does not wipe out how far the group was.
+        """
+        if offset < 0:
+            log.warning("offset_not_committed client=%s group=%s topic=%s queue=%d offset=%d", client, group, topic, queue_id, offset)
+            return
         self._commits += 1
         if self._commits % self._version_step == 0:
             self._version = next_version(self._version, self._clock.now_ms(), self._state_version())
@@ -109,19 +115,24 @@ class Offsets:
         return None if offset < 0 else offset
 
     def commit_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note from where the group last pulled."""
+        """Note from where the group will pull next: everything before was given to it."""
         try:
             self._pulls[group, topic][queue_id] = offset
         except KeyError:
             self._pulls[group, topic] = {queue_id: offset}
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> int | None:
-        """From where the group last pulled; where it goes on when it did not pull since the start."""
+        """From where the group will pull next; where it goes on when it did not pull since the start."""
         offset = self._pulls.get((group, topic), {}).get(queue_id)
         return self.query(group, topic, queue_id) if offset is None else offset
 
+    @property
+    def pulls(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
+        """From where groups will pull next, those that pulled since the start: by group and topic, then queue."""
+        return self._pulls
+
     def clear_pull(self, group: str, topic: str) -> None:
-        """Forget from where the group pulled."""
+        """Forget from where the group will pull next."""
         self._pulls.pop((group, topic), None)
 
     # Resets by the server: the next pull of the queue is told to go on elsewhere.

@@ -8,20 +8,26 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Callable
 from random import Random
 
+from orbitmq.broker.admission import Admission, Cause, Meters
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.config_file import SavedCallback
 from orbitmq.broker.consumers import Consumers
 from orbitmq.broker.figures import Figures
+from orbitmq.broker.filter_servers import FilterServers
 from orbitmq.broker.long_polling import LongPollingConfig, PullHold
 from orbitmq.broker.nameserver_link import NameServerLink
+from orbitmq.broker.plugins.store import plugged
 from orbitmq.broker.producers import Producers
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.registration import BrokerIdentity, RegistrationAnswer
 from orbitmq.broker.store_settings import store_config
 from orbitmq.broker.system_info import RuntimeInfo
 from orbitmq.broker.tables import Tables
+from orbitmq.broker.water_marks import Queue, WaterMark, WaterMarks
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import ConfigurationError
 from orbitmq.message import hosts
@@ -44,11 +50,16 @@ class Parts:
         self.client = RemotingClient(client_config(config), clock)
         self.tables = Tables(config, clock, layer, loop, lambda names: self.link.topics_changed(names))
         self.identity = BrokerIdentity.of(config, config.listen_port)
-        self.link = NameServerLink(config, self.identity, self.tables.topics, self.client, self._registered)
+        self.filter_servers = FilterServers()
+        self.link = NameServerLink(
+            config, self.identity, self.tables.topics, self.client, self._registered, lambda: self.filter_servers.addresses
+        )
         self.store_host = _store_host(config)
         self.store = MessageStore(
             layer, clock, store_config(config), self.store_host, notify=lambda: loop.call_soon_threadsafe(self.on_store_news)
         )
+        self.messages = plugged(self.store, config.message_store_plug_in)
+        self.store.log.files.read_ahead(config.data_read_ahead_enable)
         self.store.retention.queues.is_system_topic = self.tables.topics.is_system
         self.producers, self.consumers, self.locks = Producers(), Consumers(), QueueLocks()
         self.hold = PullHold(_long_polling(config))
@@ -56,13 +67,19 @@ class Parts:
             address=self.store_host[:-4], pid=os.getpid(), process_number=self.random.getrandbits(32), now_ms=clock.now_ms
         )
         self.figures = Figures(clock.now_ms(), config.broker_cluster_name, self.tables.topics.is_system)
-        self.info = RuntimeInfo(config, self.store, self.figures.store, clock)
+        self.admission, self.water_marks = _admission(config, self.store)
+        self.info = RuntimeInfo(config, self.store, self.figures.store, clock, self.water_marks.of)
 
     def follow_config(self) -> None:
         """Take over what of the configuration changed."""
         self.tables.follow_config()
         self.hold.config = _long_polling(self.config)
         self.store.retention.config = store_config(self.config)
+        self.store.log.files.read_ahead(self.config.data_read_ahead_enable)
+
+    def when_topics_are_known(self, callback: SavedCallback) -> None:
+        """Call back when all changes of topics so far are on disk, or could not be saved, and name servers that are up know them."""
+        self.tables.topics.when_saved(lambda failure: self.link.when_settled(lambda: callback(failure)))
 
     def permission_changed(self) -> None:
         """Let every name server hear of it."""
@@ -79,6 +96,20 @@ def _long_polling(config: BrokerConfig) -> LongPollingConfig:
     return LongPollingConfig(long_polling=config.long_polling_enable, short_polling_ms=config.short_polling_time_mills)
 
 
+def _admission(config: BrokerConfig, store: MessageStore) -> tuple[Admission, WaterMarks]:
+    """What sends wait for, and what refuses them."""
+
+    def waiting(now_ms: int) -> WaterMark:
+        return WaterMark(store.flushing.waiting_count, store.flushing.waited_ms(now_ms))
+
+    def limits() -> WaterMark:
+        return WaterMark(config.send_thread_pool_queue_capacity, config.wait_time_mills_in_send_queue)
+
+    meters = Meters(write_ms=lambda: store.log_write_ms, cpu_ms=lambda: time.thread_time_ns() // 1_000_000, waiting=waiting)
+    queues = {"send": Queue(read=waiting, limits=limits, cause=Cause.DISK_SYNC.value)}
+    return Admission(config, meters), WaterMarks(queues | dict.fromkeys(("pull", "lite_pull", "query_message"), Queue()))
+
+
 def _store_host(config: BrokerConfig) -> bytes:
     """The address that clients are told, as records hold it; a name is looked up."""
     try:
@@ -87,4 +118,5 @@ def _store_host(config: BrokerConfig) -> bytes:
         raise ConfigurationError(
             f"brokerIP1={config.broker_ip1} is not known here: {error}; name an address that clients can connect to"
         ) from error
-    return hosts.pack(str(found[0][4][0]), config.listen_port)
+    address = min(found, key=lambda each: each[0] != socket.AF_INET)[4]  # a name is listened on by IPv4
+    return hosts.pack(str(address[0]), config.listen_port)

@@ -70,7 +70,13 @@ class RegistrationAnswer:
 
 
 def registrations(
-    settings: LinkSettings, identity: BrokerIdentity, topics: TopicSource, names: Iterable[str] | None = None, *, compressed: bool = False
+    settings: LinkSettings,
+    identity: BrokerIdentity,
+    topics: TopicSource,
+    names: Iterable[str] | None = None,
+    *,
+    filter_servers: Iterable[str] = (),
+    compressed: bool = False,
 ) -> Iterator[RemotingCommand]:
     """The requests, mostly one, that bring all topics, or those of `names` that are there, as they are now."""
     version = topics.data_version
@@ -79,7 +85,8 @@ def registrations(
         return
     size = settings.split_registration_size if settings.enable_split_registration else len(shown) or 1
     for at in range(0, len(shown) or 1, size):
-        body = RegisterBrokerBody(data_version=version, topics={topic.name: topic for topic in shown[at : at + size]})
+        part = {topic.name: topic for topic in shown[at : at + size]}
+        body = RegisterBrokerBody(data_version=version, topics=part, filter_servers=list(filter_servers))
         content = body.encode(compressed=compressed)
         header = headers.RegisterBrokerRequestHeader(
             broker_name=identity.broker_name,

@@ -6,42 +6,45 @@ Built here on the parts below, started and stopped by `Broker`. No logic but whi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final
 
 from orbitmq import kernels
+from orbitmq.broker.admission import BEAT_MS
+from orbitmq.broker.clients import SCAN_PERIOD_MS
+from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.gauges import Gauges
 from orbitmq.broker.hot_path import HotPath
 from orbitmq.broker.metric_sources import Identity
 from orbitmq.broker.metrics import Metrics, parse_labels
 from orbitmq.broker.offsets import Offsets
 from orbitmq.broker.parts import Parts
+from orbitmq.broker.plugins.hooks import Hooks
 from orbitmq.broker.processors.broker_info import BrokerInfoProcessor
 from orbitmq.broker.processors.clients import ClientProcessor, ClientRules
 from orbitmq.broker.processors.consumer_offsets import ConsumerOffsetProcessor
+from orbitmq.broker.processors.filter_servers import FilterServerProcessor
 from orbitmq.broker.processors.groups import GroupProcessor
 from orbitmq.broker.processors.pull import PullProcessor
 from orbitmq.broker.processors.query import QueryProcessor
 from orbitmq.broker.processors.resets import ResetProcessor
 from orbitmq.broker.processors.send import SendProcessor
 from orbitmq.broker.processors.topics import TopicProcessor
+from orbitmq.broker.slow_consumers import PERIOD_S as SLOW_CONSUMERS_PERIOD_S
+from orbitmq.broker.slow_consumers import SlowConsumers
 from orbitmq.broker.stats import StatName, stat_key
-from orbitmq.broker.upkeep import Upkeep
+from orbitmq.broker.upkeep import Chore, Upkeep
+from orbitmq.broker.water_marks import Queue, WaterMark
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import ByteLink, Channel
-from orbitmq.remoting.dispatch import Dispatcher, Handler, LaneLimits
+from orbitmq.remoting.dispatch import Dispatcher, LaneLimits, Processor
 from orbitmq.remoting.endpoint import Taker
-from orbitmq.remoting.hooks import installed_hooks
 from orbitmq.remoting.server import RemotingServer
 from orbitmq.remoting.settings import server_config
 
-# What waits for a client's answer or for the disk; everything else is answered within its turn.
-WAITING = LaneLimits(name="administration", running_max=64, queue_max=10_000)
-
-
-class Processor(Protocol):
-    """Serves some request codes."""
-
-    def handlers(self) -> Mapping[int, Handler]: ...
+_EXPIRY_PERIOD_S: Final = 0.25  # how exactly a held pull's time is kept
+_FIGURES_PERIOD_S: Final = 1.0
 
 
 class Serving:
@@ -50,32 +53,68 @@ class Serving:
     def __init__(self, parts: Parts) -> None:
         config, clock, tables, store, figures = parts.config, parts.clock, parts.tables, parts.store, parts.figures
         self._parts = parts
-        self.dispatcher = Dispatcher(clock, installed_hooks(), requests_in_flight_max=config.max_requests_in_flight)
+        self._hooks = hooks = Hooks(clock.monotonic_ms)
+        self.dispatcher = Dispatcher(clock, hooks.around_requests, requests_in_flight_max=config.max_requests_in_flight)
         self._sends = SendProcessor(
-            config, tables.topics, tables.groups, store, parts.store_host, clock.now_ms, parts.unique_ids.next, figures, parts.random
+            config,
+            tables.topics,
+            tables.groups,
+            store,
+            parts.store_host,
+            clock.now_ms,
+            parts.unique_ids.next,
+            figures,
+            parts.random,
+            lambda: parts.admission.refusal(clock.monotonic_ms()),
+            parts.messages,
         )
         self._pulls = PullProcessor(
-            config, tables.topics, tables.groups, tables.offsets, parts.consumers, store.reads, parts.hold, clock.monotonic_ms, figures
+            config,
+            tables.topics,
+            tables.groups,
+            tables.offsets,
+            parts.consumers,
+            parts.messages.reads,
+            parts.hold,
+            clock.monotonic_ms,
+            figures,
+            hooks.found,
         )
         store.dispatcher.listeners.append(self._pulls.arrived)
         store.dispatcher.is_awaited = lambda: len(parts.hold) > 0
         self._clients = _clients(parts)
-        lane = self.dispatcher.add_lane(WAITING)
-        processors: list[Processor] = [self._sends, self._pulls, self._clients, *self._others()]
+        self._filter_servers = FilterServerProcessor(config, parts.filter_servers, clock)
+        self._lane = lane = self.dispatcher.add_lane(_lane_limits(config))
+        parts.water_marks.add("admin", Queue(read=self._administration, limits=lambda: _marks_of(lane.limits), cause=lane.limits.name))
+        processors: list[Processor] = [hooks.around_sends(self._sends), self._pulls, self._clients, self._filter_servers, *self._others()]
         for processor in processors:
             for code, handler in processor.handlers().items():
                 self.dispatcher.register(code, handler, lane=lane if asyncio.iscoroutinefunction(handler) else None)
+        self.dispatcher.register_default(_unserved)
         self.metrics = figures.metrics = self._metrics()
-        self.upkeep = Upkeep(clock, store, tables.offsets, self._pulls, self._clients, figures)
+        self.upkeep = Upkeep(clock, store, self._chores())
         parts.on_store_news = self.upkeep.tick_store
         self.servers = self._servers()
+
+    def _chores(self) -> list[Chore]:
+        parts, offsets = self._parts, self._parts.tables.offsets
+        slow_consumers = SlowConsumers(parts.config, offsets, parts.tables.groups, parts.store)
+        return [
+            Chore(BEAT_MS / 1000, self._beat),
+            Chore(_EXPIRY_PERIOD_S, self._pulls.expire),
+            Chore(_FIGURES_PERIOD_S, lambda: parts.figures.tick(parts.clock.now_ms())),
+            Chore(parts.config.flush_consumer_offset_interval / 1000, offsets.save_soon),
+            Chore(SCAN_PERIOD_MS / 1000, self._clients.scan),
+            Chore(SCAN_PERIOD_MS / 1000, self._filter_servers.scan),
+            Chore(SLOW_CONSUMERS_PERIOD_S, slow_consumers.check),
+        ]
 
     def _others(self) -> list[Processor]:
         """What serves questions and administration."""
         parts, tables = self._parts, self._parts.tables
         config, clock, store, consumers, stats = parts.config, parts.clock, parts.store, parts.consumers, parts.figures.stats
         return [
-            QueryProcessor(config, store, consumers),
+            QueryProcessor(config, store, parts.messages.reads, consumers),
             ConsumerOffsetProcessor(
                 config,
                 topics=tables.topics,
@@ -94,17 +133,18 @@ class Serving:
                 topics=tables.topics,
                 offsets=tables.offsets,
                 store=store,
-                when_saved=tables.topics_file.when_saved,
+                when_saved=parts.when_topics_are_known,
                 put_tps=lambda topic: stats.tps(StatName.TOPIC_PUT_NUMS, topic),
-                deleted=parts.figures.delete_topic,
+                deleted=self._topic_deleted,
             ),
             GroupProcessor(
                 config,
                 groups=tables.groups,
+                topics=tables.topics,
                 offsets=tables.offsets,
+                modes=tables.modes,
                 when_saved=tables.groups_file.when_saved,
-                deleted=parts.figures.delete_group,
-                modes_file=tables.folder / "messageRequestMode.json",
+                deleted=self._group_deleted,
             ),
             BrokerInfoProcessor(
                 config,
@@ -112,15 +152,41 @@ class Serving:
                 stats=stats,
                 store=store,
                 clock=clock,
+                folder=tables.folder,
                 updated=self._follow_config,
                 permission_changed=parts.permission_changed,
             ),
         ]
 
+    def _topic_deleted(self, topic: str) -> None:
+        if self._parts.config.auto_delete_unused_stats:
+            self._parts.figures.delete_topic(topic)
+
+    def _group_deleted(self, group: str) -> None:
+        if self._parts.config.auto_delete_unused_stats:
+            self._parts.figures.delete_group(group)
+
+    async def drain(self) -> None:
+        """Take no more requests, and answer those that wait for the disk."""
+        await asyncio.gather(*(server.quiesce() for server in self.servers.values()))
+        self._parts.store.flush()
+        self._parts.tables.flush()
+        await asyncio.sleep(0)  # answers to TLS peers leave with the next pass of the loop
+
     def _follow_config(self) -> None:
         """Let those who took something over from the configuration take it over again."""
         self._parts.follow_config()
         self._clients.rules = _client_rules(self._parts)
+        self._lane.limits = _lane_limits(self._parts.config)
+
+    def _beat(self) -> None:
+        """See how late the loop is, and how much waits."""
+        now_ms = self._parts.clock.monotonic_ms()
+        hold = self._parts.admission.beat(now_ms)
+        self._parts.water_marks.sample(now_ms, hold.lag_ms, hold.cause.value)
+
+    def _administration(self, now_ms: int) -> WaterMark:
+        return WaterMark(self._lane.waiting, self._lane.waited_ms(now_ms))
 
     def _metrics(self) -> Metrics:
         parts, tables, config = self._parts, self._parts.tables, self._parts.config
@@ -140,38 +206,44 @@ class Serving:
             address=parts.identity.address,
             labels=parse_labels(config.metrics_label),
         )
-        return Metrics(
-            identity, gauges.sources(parts.figures.stats, parts.info.entries, lambda: [(WAITING.name, self.dispatcher.in_flight)])
-        )
+        return Metrics(identity, gauges.sources(parts.figures.stats, parts.info.entries, parts.water_marks.sizes))
 
     def _servers(self) -> dict[str, RemotingServer]:
         """The main server and the fast one, which differ in their ports only."""
         config, offsets = self._parts.config, self._parts.tables.offsets
-        listeners = (_Connections(self._clients),)
+        listeners = (_Connections(self._clients.on_close, self._filter_servers.on_close),)
         ports = {"remoting server": config.listen_port, "fast remoting server": config.fast_listen_port}
         servers = {
             name: RemotingServer(server_config(config, port=port), self.dispatcher, self._parts.clock, listeners)
             for name, port in ports.items()
         }
         taker: Taker = _TurnEnd(offsets)
-        if kernels.is_compiled(HotPath.__module__):
+        if kernels.is_compiled(HotPath.__module__) and self._parts.messages is self._parts.store:
             limits = servers["remoting server"].config.frames
-            taker = HotPath(self._sends, self._pulls, offsets, limits, self.dispatcher.is_direct)
+            taker = HotPath(self._sends, self._pulls, offsets, limits, self._hooks.unheard(self.dispatcher.is_direct))
         for server in servers.values():
             server.endpoint.taker = taker
         return servers
 
 
-class _Connections:
-    """Tells the client processor of connections that ended."""
+def _unserved(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    """Refuse what no processor serves, by the name that it has in the original."""
+    names = [each.name for each in RequestCode if each == request.code]
+    why = f": this broker does not serve {names[0]}" if names else ""
+    return request.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported{why}")
 
-    def __init__(self, clients: ClientProcessor) -> None:
-        self._clients = clients
+
+class _Connections:
+    """Tells of connections that ended those who know whom they reached."""
+
+    def __init__(self, *on_close: Callable[[Channel], None]) -> None:
+        self._on_close = on_close
 
     def on_connect(self, channel: Channel) -> None: ...
 
     def on_close(self, channel: Channel) -> None:
-        self._clients.on_close(channel)
+        for tell in self._on_close:
+            tell(channel)
 
     def on_exception(self, channel: Channel, problem: BaseException) -> None: ...
 
@@ -201,9 +273,23 @@ def _clients(parts: Parts) -> ClientProcessor:
         groups=parts.tables.groups,
         topics=parts.tables.topics,
         expression_problem=lambda kind, _text: f"expressions of type {kind} are not supported by this broker; subscribe by tags",
-        record_at=parts.store.reads.record_at,
+        record_at=parts.messages.reads.record_at,
         clock=parts.clock,
     )
+
+
+def _lane_limits(config: BrokerConfig) -> LaneLimits:
+    """Of what waits for a client's answer or for the disk; everything else is answered within its turn."""
+    return LaneLimits(
+        name="administration",
+        running_max=64,
+        queue_max=config.admin_broker_thread_pool_queue_capacity,
+        wait_ms_max=config.wait_time_mills_in_admin_broker_queue,
+    )
+
+
+def _marks_of(limits: LaneLimits) -> WaterMark:
+    return WaterMark(limits.queue_max, limits.wait_ms_max)
 
 
 def _client_rules(parts: Parts) -> ClientRules:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,12 +14,14 @@ from orbitmq.message.record import RecordLimits
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.consume_queue import ENTRY_SIZE
 from orbitmq.store.index_file import IndexShape
+from orbitmq.store.open_files import OPEN_FILES_MAX
 from orbitmq.store.retention_rules import delete_hours
 
 _HOUR_MS: Final = 3_600_000
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": _HOUR_MS, "d": 24 * _HOUR_MS}
 _DISK_PERCENT: Final = (10, 95)  # what the original takes diskMaxUsedSpaceRatio for at least and at most
 _PATH_SEPARATOR: Final = ","
+_OPEN_QUEUE_FILES_MAX: Final = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,7 @@ def store_config(settings: StoreKeys) -> StoreConfig:
         queue_file_size=settings.mapped_file_size_consume_queue,
         queue_ext_file_size=settings.mapped_file_size_consume_queue_ext if settings.enable_consume_queue_ext else None,
         batch_queue_file_size=settings.mapper_file_size_batch_consume_queue,
+        open_queue_files_max=_open_queue_files_max(),
         index_enabled=settings.message_index_enable and settings.index_file_write_enable,
         index_shape=IndexShape(settings.max_hash_slot_num, settings.max_index_num),
         filter_entries_max=settings.max_filter_message_size // ENTRY_SIZE,
@@ -69,6 +73,12 @@ def store_config(settings: StoreKeys) -> StoreConfig:
         protect_unconsumed=settings.protect_unconsumed,
         truncate_damage=settings.recover_bad_record is BadRecord.TRUNCATE,
     )
+
+
+def _open_queue_files_max() -> int:
+    """Half of the files that this process may have open: the other half is for connections."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _OPEN_QUEUE_FILES_MAX if limit == resource.RLIM_INFINITY else max(min(limit // 2, _OPEN_QUEUE_FILES_MAX), OPEN_FILES_MAX)
 
 
 def delay_levels_ms(text: str) -> tuple[int, ...]:

@@ -1,22 +1,23 @@
 """What GET_BROKER_RUNTIME_INFO tells: the figures of the store, its disks and files, under the names and in the texts of the original.
 
-What this broker has not (thread pools and their queues, a timer wheel, a pool of buffers) is told as the original tells it while unused, so
-that tools find every name they look for. Changes nothing.
+Its queues are those of `water_marks`, told as queues of thread pools. What this broker has not (a timer wheel, a pool of buffers) is told
+as the original tells it while unused, so that tools find every name they look for. Changes nothing.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
+from orbitmq.broker.water_marks import WaterMark
 from orbitmq.common.clock import Clock
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.versions import CURRENT_VERSION, describe
 from orbitmq.store.message_store import MessageStore
 
-_POOLS: Final = ("send", "pull", "litePull", "query", "ack")
+_POOLS: Final = {"send": "send", "pull": "pull", "litePull": "lite_pull", "query": "query_message", "ack": "ack"}  # and their water marks
 _NO_TIMER: Final = {
     "timerReadBehind": "0",
     "timerOffsetBehind": "0",
@@ -46,11 +47,14 @@ class RuntimeStats(Protocol):
 class RuntimeInfo:
     """Gathers the entries of the answer."""
 
-    def __init__(self, settings: RuntimeSettings, store: MessageStore, stats: RuntimeStats, clock: Clock) -> None:
+    def __init__(
+        self, settings: RuntimeSettings, store: MessageStore, stats: RuntimeStats, clock: Clock, mark_of: Callable[[str], WaterMark]
+    ) -> None:
         self._settings = settings
         self._store = store
         self._stats = stats
         self._clock = clock
+        self._mark_of = mark_of
 
     def entries(self) -> dict[str, str]:
         """Every name and its text."""
@@ -91,16 +95,17 @@ class RuntimeInfo:
         return entries
 
     def _pools(self) -> dict[str, str]:
-        """Requests do not wait in queues of thread pools here: empty ones, as large as the configuration says."""
+        """What waited in the last second, and how much the configuration lets wait."""
         rows = dict(self._settings.rows())
         entries = {
             "EndTransactionQueueSize": "0",
             "EndTransactionThreadPoolQueueCapacity": rows.get("endTransactionPoolQueueCapacity", "0"),
         }
-        for pool in _POOLS:
-            entries[f"{pool}ThreadPoolQueueSize"] = "0"
+        for pool, name in _POOLS.items():
+            mark = self._mark_of(name)
+            entries[f"{pool}ThreadPoolQueueSize"] = str(mark.size)
             entries[f"{pool}ThreadPoolQueueCapacity"] = rows.get(f"{pool}ThreadPoolQueueCapacity", "0")
-            entries[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+            entries[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = str(mark.head_wait_ms)
         return entries
 
 

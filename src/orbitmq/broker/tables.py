@@ -14,6 +14,7 @@ from orbitmq.broker.config_file import ConfigFile, Loop
 from orbitmq.broker.groups import GroupRules, Groups
 from orbitmq.broker.offset_journal import OffsetJournal
 from orbitmq.broker.offsets import Offsets
+from orbitmq.broker.request_modes import RequestModes
 from orbitmq.broker.topics import TopicRules, Topics
 from orbitmq.common.clock import Clock
 from orbitmq.store.file_layer import FileLayer
@@ -28,11 +29,13 @@ class Tables:
         self._config = config
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="configuration")
         self.folder = Path(config.store_path_root_dir) / "config"
-        self.topics_file, self.groups_file, self.offsets_file = (
-            ConfigFile(self.folder / name, self._worker, loop) for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
+        self.topics_file, self.groups_file, self.modes_file, self.offsets_file = (
+            ConfigFile(self.folder / name, self._worker, loop)
+            for name in ("topics.json", "subscriptionGroup.json", "messageRequestMode.json", "consumerOffset.json")
         )
         self.topics = Topics(_topic_rules(config), self.topics_file, clock, topics_changed)
         self.groups = Groups(_group_rules(config), self.groups_file, clock)
+        self.modes = RequestModes(self.modes_file)
         self.offsets = Offsets(
             self.offsets_file,
             OffsetJournal(self.folder / "consumerOffset.journal", layer),
@@ -42,15 +45,22 @@ class Tables:
         )
 
     def load(self) -> None:
-        for table in (self.topics, self.groups, self.offsets):
+        for table in (self.topics, self.groups, self.modes, self.offsets):
             table.load()
+
+    def flush(self) -> None:
+        """Have all changes on disk, and whoever waits for that told; blocks."""
+        self.offsets.save_soon()
+        for file in (self.topics_file, self.groups_file, self.modes_file, self.offsets_file):
+            file.save_now()
 
     def save(self) -> None:
         """Have everything on disk, and end."""
-        self.offsets.close()
-        for file in (self.topics_file, self.groups_file, self.offsets_file):
-            file.save_now()
-        self._worker.shutdown()
+        try:
+            self.flush()
+        finally:
+            self.offsets.close()
+            self._worker.shutdown()
 
     def follow_config(self) -> None:
         """Take over what of the configuration changed."""
@@ -69,6 +79,7 @@ def _topic_rules(config: BrokerConfig) -> TopicRules:
         trace_topic_enable=config.trace_topic_enable,
         trace_topic_name=config.msg_trace_topic_name,
         revive_queue_count=config.revive_queue_num,
+        timer_wheel_enable=config.timer_wheel_enable,
         protect_system_topics=config.validate_system_topic_when_update_topic,
         mixed_message_type_enable=config.enable_mixed_message_type,
     )

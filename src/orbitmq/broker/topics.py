@@ -1,8 +1,9 @@
 """The topics of this broker: which there are, how they come to be, and the file topics.json that follows them.
 
-Sans-IO but for the file, which saves itself: who must know that a change is on disk asks `ConfigFile.when_saved`. Thread rule: the loop
-thread owns it. Invariants: every topic that a broker needs for itself is there from `load` on; each change gives the table a new
-version, and its topics are told by `changed`, to be registered with name servers.
+Sans-IO but for the file, which saves itself: who must know that a change is on disk asks `when_saved`. Thread rule: the loop thread owns
+it. Invariants: every topic that a broker needs for itself is there from `load` on; each change gives the table a new version, and its
+topics are told by `changed`, to be registered with name servers. A topic that is new is not `is_saved` before the file has it: a message
+of a topic that a restart does not know could not be read.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 from types import MappingProxyType
 
 from orbitmq.broker.attributes import TOPIC_ATTRIBUTES, altered
-from orbitmq.broker.config_file import ConfigFile, Encoder
+from orbitmq.broker.config_file import ConfigFile, Encoder, SavedCallback
 from orbitmq.broker.topic_names import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
@@ -94,6 +95,7 @@ class Topics:
         self._changed = changed
         self._state_version = state_version
         self._table: dict[str, TopicConfig] = own
+        self._unsaved: set[str] = set()
         self._version = DataVersion(timestamp=clock.now_ms())
 
     def load(self) -> None:
@@ -107,6 +109,18 @@ class Topics:
 
     def find(self, topic: str) -> TopicConfig | None:
         return self._table.get(topic)
+
+    def find_saved(self, topic: str) -> TopicConfig | None:
+        """The topic, if a restart would know it too."""
+        return None if topic in self._unsaved else self._table.get(topic)
+
+    def is_saved(self, topic: str) -> bool:
+        """Whether a restart would know the topic."""
+        return topic not in self._unsaved
+
+    def when_saved(self, callback: SavedCallback) -> None:
+        """Call back when all changes so far are on disk, or could not be brought there."""
+        self._file.when_saved(callback)
 
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._table.values())
@@ -151,8 +165,8 @@ class Topics:
         if found is None:
             return self._create(TopicConfig(topic, queue_count, queue_count, perm, sys_flag=sys_flag, order=order))
         if found.order != order:
-            found = self._put(found._replace(order=order))
-            self._file.changed()
+            found = found._replace(order=order)
+            self._put(found)
         return found
 
     def update(self, *wanted: TopicConfig) -> list[str]:
@@ -169,11 +183,9 @@ class Topics:
             attributes = altered(TOPIC_ATTRIBUTES, None if current is None else current.attributes, config.attributes)
             final[config.name] = config._replace(attributes=attributes)
         changed = [config for name, config in final.items() if config != self._table.get(name)]
-        for config in changed:
-            self._put(config)
         names = [config.name for config in changed]
         if names:
-            self._file.changed()
+            self._put(*changed)
             self._changed(names)
         return names
 
@@ -204,6 +216,7 @@ class Topics:
         log.info("topic_deleted config=%s", config)
         self._next_version()
         self._file.changed()
+        self._changed([topic])
         return True
 
     def encode(self) -> bytes:
@@ -219,15 +232,25 @@ class Topics:
 
     def _create(self, config: TopicConfig) -> TopicConfig:
         self._put(config)
-        self._file.changed()
         self._changed([config.name])
         return config
 
-    def _put(self, config: TopicConfig) -> TopicConfig:
-        log.info("topic_changed old=%s new=%s", self._table.get(config.name), config)
-        self._table[config.name] = config
-        self._next_version()
-        return config
+    def _put(self, *configs: TopicConfig) -> None:
+        new = {config.name for config in configs if config.name not in self._table}
+        for config in configs:
+            log.info("topic_changed old=%s new=%s", self._table.get(config.name), config)
+            self._table[config.name] = config
+            self._next_version()
+        self._file.changed()
+        if new:
+            self._unsaved |= new
+            self._file.when_saved(partial(self._saved, new))
+
+    def _saved(self, names: set[str], failure: Exception | None) -> None:
+        if failure is None:
+            self._unsaved -= names
+        else:
+            self._file.when_saved(partial(self._saved, names))
 
     def _next_version(self) -> None:
         self._version = next_version(self._version, self._clock.now_ms(), self._state_version())

@@ -25,6 +25,7 @@ _EPHEMERAL: Mapping[str, str] = {
     "mappedFileSizeConsumeQueue": str(20 * 30_000),
     "maxHashSlotNum": "500000",
     "maxIndexNum": "2000000",
+    "brokerFastFailureEnable": "false",  # it shares a loop with those who test: how late that is says nothing of the broker
 }
 _PORT_TRIES = 50
 

@@ -57,9 +57,13 @@ class ObjectKey(Mapping[str, Any]):
         return f"ObjectKey({self._members!r})"
 
 
+class _EmptyBean(dict[str, Any]):
+    """A bean without members: indented it takes lines, which a map without entries does not."""
+
+
 def bean(**members: Any) -> dict[str, Any]:
     """The members as the original writes a bean: sorted by name, those without a value left out."""
-    return {name: members[name] for name in sorted(members) if members[name] is not None}
+    return {name: members[name] for name in sorted(members) if members[name] is not None} or _EmptyBean()
 
 
 # --- reading -------------------------------------------------------------------------------------------------------
@@ -304,7 +308,10 @@ def _write(value: Any, out: list[str], line: str | None, standard_keys: bool) ->
         members = [(key, member) for key, member in value.items() if member is not None]
         if standard_keys and {type(key) for key, _ in members} in _SORTABLE_KEYS:
             members.sort(key=itemgetter(0))
-        _write_items("{}", members, out, line, standard_keys)
+        if members or isinstance(value, _EmptyBean):
+            _write_items("{}", members, out, line, standard_keys)
+        else:
+            out.append("{}")
     elif isinstance(value, list | set | frozenset):
         _write_items("[]", value, out, line, standard_keys)
     elif isinstance(value, tuple):
@@ -314,26 +321,22 @@ def _write(value: Any, out: list[str], line: str | None, standard_keys: bool) ->
 
 
 def _write_items(brackets: str, items: Any, out: list[str], line: str | None, standard_keys: bool) -> None:
-    """Append a map's members or an array's items between their brackets."""
-    out.append(brackets[0])
-    inner = None if line is None else line + "\t"
+    """Append a map's members or an array's items between their brackets; where there are none, a line of their indent all the same."""
+    inner = "" if line is None else line + "\t"
+    out.append(brackets[0] + inner)
     separator = ""
     for item in items:
         out.append(separator)
-        separator = ","
-        if inner is not None:
-            out.append(inner)
+        separator = "," + inner
         if brackets == "{}":
             key, item = item
             if isinstance(key, str) or (standard_keys and isinstance(key, int | float)):
                 out.append(encode_basestring(key if isinstance(key, str) else _ENCODER.encode(key)))
             else:
-                _write(key, out, inner, standard_keys)
+                _write(key, out, inner or None, standard_keys)
             out.append(":")
-        _write(item, out, inner, standard_keys)
-    if separator and line is not None:
-        out.append(line)
-    out.append(brackets[1])
+        _write(item, out, inner or None, standard_keys)
+    out.append((line or "") + brackets[1])
 
 
 def _double(value: float) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +15,17 @@ from orbitmq.broker.processors.broker_info import BrokerInfoProcessor
 from orbitmq.broker.stats import StatName, Stats
 from orbitmq.broker.store_stats import StoreStats, Totals
 from orbitmq.broker.system_info import RuntimeInfo, readable_size
+from orbitmq.broker.water_marks import WaterMark
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.codes import RequestCode
 
 UPDATE, GET = RequestCode.UPDATE_BROKER_CONFIG, RequestCode.GET_BROKER_CONFIG
 INFO, VIEW, HA = RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.VIEW_BROKER_STATS_DATA, RequestCode.GET_BROKER_HA_STATUS
+READ_MODE, CHECK_POINT, TIMER_METRICS = (
+    RequestCode.SET_COMMITLOG_READ_MODE,
+    RequestCode.GET_TIMER_CHECK_POINT,
+    RequestCode.GET_TIMER_METRICS,
+)
 
 
 class InfoRoom(BrokerRoom):
@@ -29,12 +37,14 @@ class InfoRoom(BrokerRoom):
         self.stats = Stats(self.clock.monotonic_ms())
         store_stats = StoreStats(self.clock.now_ms(), lambda: Totals(3, 1))
         self.calls: list[str] = []
+        self.marks: dict[str, WaterMark] = defaultdict(lambda: WaterMark(0, 0))
         self.processor = BrokerInfoProcessor(
             self.config,
-            info=RuntimeInfo(self.config, self.store, store_stats, self.clock),
+            info=RuntimeInfo(self.config, self.store, store_stats, self.clock, self.marks.__getitem__),
             stats=self.stats,
             store=self.store,
             clock=self.clock,
+            folder=self.config_folder,
             updated=lambda: self.calls.append("updated"),
             permission_changed=lambda: self.calls.append("permission changed"),
         )
@@ -139,6 +149,13 @@ def test_what_the_broker_does_now_is_told_under_every_name_of_the_original(room:
     assert table["remainHowManyDataToFlush"].endswith(" B")
 
 
+def test_the_queues_of_the_original_are_told_by_their_water_marks(room: InfoRoom) -> None:
+    room.marks |= {"send": WaterMark(3, 70), "lite_pull": WaterMark(0, 20)}
+    table = body_of(room.ask(room.processor, INFO))["table"]
+    names = [f"{pool}ThreadPoolQueue{what}" for pool in ("send", "litePull", "pull") for what in ("Size", "HeadWaitTimeMills")]
+    assert [table[name] for name in names] == ["3", "70", "0", "20", "0", "0"]
+
+
 def test_an_empty_store_has_no_first_message(room: InfoRoom) -> None:
     table = body_of(room.ask(room.processor, INFO))["table"]
     assert (table["earliestMessageTimeStamp"], table["commitLogMaxOffset"]) == ("-1", "0")
@@ -193,3 +210,81 @@ def test_a_master_that_nobody_follows_says_so(room: InfoRoom) -> None:
         b'"transferredByteInSecond":0},"haConnectionInfo":[],"inSyncSlaveNums":0,"master":true,"masterCommitLogMaxOffset":%d}'
         % room.store.log.end_offset
     )
+
+
+def test_epochs_are_for_brokers_with_a_controller(room: InfoRoom) -> None:
+    refused = room.refusal(room.processor, RequestCode.GET_BROKER_EPOCH_CACHE)
+    assert (refused.code, refused.remark[:36]) == (1, "this request only for controllerMode")
+
+
+# --- 2004 ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mode", "reads_ahead"), [("0", True), ("1", False)])
+def test_the_read_mode_of_the_log_is_a_key_of_the_configuration(room: InfoRoom, mode: str, reads_ahead: bool) -> None:
+    answer = room.ask(room.processor, READ_MODE, {"READ_AHEAD_MODE": mode})
+    assert (answer.code, answer.remark) == (0, f"set commitlog readahead mode success, mode: {mode}")
+    assert (room.config.data_read_ahead_enable, room.calls) == (reads_ahead, ["updated"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        (None, 1, "param error"),
+        ({}, 1, "failed"),
+        ({"READ_AHEAD_MODE": "x"}, 1, "failed"),
+        ({"READ_AHEAD_MODE": ""}, 1, "failed"),
+        ({"READ_AHEAD_MODE": "2"}, 29, "param value error"),
+        ({"READ_AHEAD_MODE": "-1"}, 29, "param value error"),
+    ],
+)
+def test_a_read_mode_that_is_none_is_refused(room: InfoRoom, fields: dict[str, str] | None, code: int, remark: str) -> None:
+    refused = room.refusal(room.processor, READ_MODE, fields)
+    assert (refused.code, room.calls) == (code, [])
+    assert refused.remark.startswith(f"set commitlog readahead mode {remark}")
+
+
+# --- 60, 61, 354, 355 ----------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_never_had_timed_messages_has_delivered_them_all(room: InfoRoom) -> None:
+    room.clock.advance_ms(1_234)
+    point = struct.unpack(">7q", room.ask(room.processor, CHECK_POINT).body or b"")
+    now_ms = room.clock.now_ms()
+    assert point == (now_ms - now_ms % 1000, 0, 0, 0, 0, now_ms - 1_234, 0)
+    assert body_of(room.ask(room.processor, TIMER_METRICS)) == {
+        "dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": now_ms - 1_234},
+        "timingCount": {},
+    }
+
+
+def test_what_an_original_left_of_timed_messages_is_told(room: InfoRoom) -> None:
+    point = struct.pack(">7q", 1_700_000_000_000, 1, 2, 3, 4, 5, 6)
+    metrics = b'{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":5},"timingCount":{"T":{"count":1,"timeStamp":7}}}'
+    (room.config_folder / "timercheck").write_bytes(point.ljust(4096, b"\0"))
+    (room.config_folder / "timermetrics").write_bytes(metrics)
+    assert room.ask(room.processor, CHECK_POINT).body == point
+    assert room.ask(room.processor, TIMER_METRICS).body == metrics
+
+
+def test_a_file_of_the_timer_that_cannot_be_read_is_said(room: InfoRoom) -> None:
+    (room.config_folder / "timercheck").mkdir()
+    (room.config_folder / "timermetrics").write_bytes(b"{")
+    assert "timercheck cannot be read" in room.refusal(room.processor, CHECK_POINT).remark
+    assert "timermetrics cannot be read" in room.refusal(room.processor, TIMER_METRICS).remark
+
+
+def test_there_is_nothing_to_compare_with_rocksdb(room: InfoRoom) -> None:
+    assert body_of(room.ask(room.processor, RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS)) == {"checkStatus": 2}
+
+
+@pytest.mark.parametrize("kinds", ["", "topics", "TOPICS; subscriptionGroups;;consumerOffsets"])
+def test_tables_are_exported_at_any_time(room: InfoRoom, kinds: str) -> None:
+    answer = room.ask(room.processor, RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON, {"configType": kinds})
+    assert (answer.code, answer.remark) == (0, "export done.")
+
+
+@pytest.mark.parametrize(("fields", "says"), [({"configType": "topics;x"}, "Unknown config type: x"), (None, "configType")])
+def test_a_table_that_is_none_is_not_exported(room: InfoRoom, fields: dict[str, str] | None, says: str) -> None:
+    refused = room.refusal(room.processor, RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON, fields)
+    assert (refused.code, says in refused.remark) == (1, True)

@@ -313,8 +313,16 @@ def test_the_lists_of_clients_are_those_of_a_real_broker(room: Room) -> None:
 @pytest.mark.parametrize(
     ("code", "fields", "refusal"),
     [
-        (RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}, (206, "the consumer group[g] not online")),
-        (RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "p"}, (1, "the producer group[p] not exist")),
+        (
+            RequestCode.GET_CONSUMER_CONNECTION_LIST,
+            {"consumerGroup": "g"},
+            (206, "the consumer group[g] not online: start a consumer of it, or check the name"),
+        ),
+        (
+            RequestCode.GET_PRODUCER_CONNECTION_LIST,
+            {"producerGroup": "p"},
+            (1, "the producer group[p] not exist: no producer of it is online"),
+        ),
     ],
 )
 def test_a_group_that_is_not_online_is_refused_as_by_a_real_broker(
@@ -326,7 +334,7 @@ def test_a_group_that_is_not_online_is_refused_as_by_a_real_broker(
 
 def test_a_group_without_consumers_has_no_list_of_them(room: Room) -> None:
     answer = room.ask(room.peers.connect(), RemotingCommand(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext_fields={"consumerGroup": "g"}))
-    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "no consumer for this group, g")
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "no consumer for this group, g: none is online")
     assert (answer.ext_fields, answer.body) == ({}, None)
 
 

@@ -8,8 +8,10 @@ import pytest
 
 from broker_room import BrokerRoom, body_of
 from client_room import sent
+from orbitmq.broker.config_file import ConfigFile
 from orbitmq.broker.groups import GroupRules
 from orbitmq.broker.processors.groups import GroupProcessor
+from orbitmq.broker.request_modes import RequestModes
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.groups import GroupConfig
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -20,7 +22,28 @@ DELETE, GET, GET_ALL = (
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
 )
-FORBID, MODES = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE
+FORBID, SET_MODE, MODES = (
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+    RequestCode.SET_MESSAGE_REQUEST_MODE,
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+)
+LEFT_BY_AN_ORIGINAL = b"""{
+	"messageRequestModeMap":{
+		"T":{
+			"g":{
+				"consumerGroup":"g",
+				"mode":"POP",
+				"popShareQueueNum":3,
+				"topic":"T"
+			},
+			"h":{
+				"consumerGroup":"h",
+				"popShareQueueNum":0,
+				"topic":"T"
+			}
+		}
+	}
+}"""
 
 
 @pytest.fixture
@@ -29,14 +52,24 @@ def deleted() -> list[str]:
 
 
 @pytest.fixture
-def groups(room: BrokerRoom, deleted: list[str]) -> GroupProcessor:
+def modes(room: BrokerRoom) -> RequestModes:
+    file = room.config_folder / "messageRequestMode.json"
+    file.write_bytes(LEFT_BY_AN_ORIGINAL)
+    modes = RequestModes(ConfigFile(file, room.worker, room.loop))
+    modes.load()
+    return modes
+
+
+@pytest.fixture
+def groups(room: BrokerRoom, modes: RequestModes, deleted: list[str]) -> GroupProcessor:
     return GroupProcessor(
         room.settings,
         groups=room.groups,
+        topics=room.topics,
         offsets=room.offsets,
+        modes=modes,
         when_saved=room.groups_file.when_saved,
         deleted=deleted.append,
-        modes_file=room.config_folder / "messageRequestMode.json",
     )
 
 
@@ -200,11 +233,50 @@ def test_a_group_is_told_and_comes_to_be_where_groups_do(room: BrokerRoom, group
     assert room.refusal(groups, GET, {}).code == 1
 
 
-def test_request_modes_are_told_as_their_file_has_them(room: BrokerRoom, groups: GroupProcessor) -> None:
-    assert room.ask(groups, MODES).body == b'{"messageRequestModeMap":{}}'
-    file = room.config_folder / "messageRequestMode.json"
-    file.write_bytes(b'{\n\t"messageRequestModeMap":{"T":{}}\n}')
-    assert room.ask(groups, MODES).body == file.read_bytes()
-    file.write_bytes(b"{")
-    refused = room.refusal(groups, MODES)
-    assert (refused.code, "messageRequestMode.json" in refused.remark) == (1, True)
+def test_what_is_forbidden_to_groups_that_are_not_there_is_told_with_all_groups_alone(room: BrokerRoom, groups: GroupProcessor) -> None:
+    room.ask(groups, FORBID, {"group": "nobody", "topic": "T", "readable": "false"})
+    assert body_of(room.ask(groups, GET_ALL))["forbiddenTable"] == {"nobody": {"T": 4}}
+    assert body_of(room.ask(groups, GET_ALL, {"groupSeq": 0, "maxGroupNum": 1000}))["forbiddenTable"] == {}
+
+
+# --- 401 and 402 ---------------------------------------------------------------------------------------------------
+
+
+def test_a_group_is_set_to_pull_a_topic_and_that_is_kept(room: BrokerRoom, groups: GroupProcessor) -> None:
+    assert room.ask(groups, MODES).body == b"".join(LEFT_BY_AN_ORIGINAL.split())
+    answer = room.ask(groups, SET_MODE, body={"topic": "T", "consumerGroup": "g", "mode": "PULL", "popShareQueueNum": -1})
+    assert (answer.code, answer.remark, answer.body) == (0, None, None)
+    assert room.ask(groups, SET_MODE, body={"topic": "T", "consumerGroup": "fresh", "mode": "PULL"}).code == 0
+    assert "fresh" in room.groups
+    told = body_of(room.ask(groups, MODES))["messageRequestModeMap"]
+    assert told["T"]["g"] == {"consumerGroup": "g", "mode": "PULL", "popShareQueueNum": -1, "topic": "T"}
+    assert (told["T"].keys(), told["T"]["h"].get("mode")) == ({"g", "h", "fresh"}, None)
+    assert fastjson.loads((room.config_folder / "messageRequestMode.json").read_bytes())["messageRequestModeMap"] == told
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"mode": "POP"}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+        ({"mode": "X"}, 1),
+        ({"mode": None}, 1),
+        ({"topic": None}, 1),
+        ({"consumerGroup": None}, 1),
+        ({"popShareQueueNum": "x"}, 1),
+        ({"topic": "nope"}, 17),
+        ({"topic": ""}, 17),
+        ({"topic": "%RETRY%g"}, 16),
+        ({"consumerGroup": "a b"}, 26),
+        ({"consumerGroup": ""}, 26),
+    ],
+)
+def test_a_mode_that_cannot_be_is_refused(room: BrokerRoom, groups: GroupProcessor, change: dict[str, Any], code: int) -> None:
+    wanted = {"topic": "T", "consumerGroup": "g", "mode": "PULL", **change}
+    before = room.ask(groups, MODES).body
+    assert room.refusal(groups, SET_MODE, body=wanted).code == code
+    assert room.ask(groups, MODES).body == before
+
+
+@pytest.mark.parametrize("body", [None, b"", b"null", b"[", b"[]"])
+def test_a_mode_without_a_body_is_refused(room: BrokerRoom, groups: GroupProcessor, body: bytes | None) -> None:
+    assert room.refusal(groups, SET_MODE, body=body).code == 1

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq.broker import metric_text
+from orbitmq.broker.figures import Figures
 from orbitmq.broker.metric_sources import (
     BrokerFigures,
     ConsumerClient,
@@ -230,6 +231,24 @@ def test_series_of_the_same_labels_are_one_and_retry_topics_do_not_come_in() -> 
     assert parsed.values("rocketmq_messages_out_total", topic="T", is_system="false") == [6]
     assert parsed.values("rocketmq_throughput_out_total", topic=SYSTEM_TOPIC, is_system="true") == [1]
     assert parsed.values("rocketmq_send_to_dlq_messages_total", is_system="true") == [3]
+
+
+def test_series_of_a_topic_or_a_group_that_is_gone_are_gone() -> None:
+    metrics = Metrics(IDENTITY, sources())
+    figures = Figures(0, "DefaultCluster", lambda topic: topic == SYSTEM_TOPIC)
+    figures.metrics = metrics
+    for topic in ("T", "T2"):
+        figures.stored(topic, 1, 10)
+        for group in ("g", "h"):
+            figures.pulled(group, topic, 0, 1, 10)
+    figures.delete_topic("T")
+    figures.delete_group("g")
+    names = ("messages_in_total", "message_size_count", "throughput_in_total", "messages_out_total", "throughput_out_total")
+    counted = [sample for sample in parse(metrics.render()).samples if sample.name.removeprefix("rocketmq_") in names]
+    assert {(sample.labels["topic"], sample.labels.get("consumer_group", "h")) for sample in counted} == {("T2", "h")}
+    assert {sample.name.removeprefix("rocketmq_") for sample in counted} == set(names)
+    figures.stored("T", 1, 10)
+    assert parse(metrics.render()).values("rocketmq_messages_in_total", topic="T") == [1], "one that is made again begins with nothing"
 
 
 def test_gauges_are_read_when_somebody_asks() -> None:

@@ -16,7 +16,7 @@ import golden_stores
 from config_room import DiskCalls, Killed
 from offsets_room import OffsetsRoom, State
 from orbitmq.common import atomic_file
-from orbitmq.common.errors import DamagedFile
+from orbitmq.common.errors import DamagedFile, StoreError
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.nameserver import DataVersion
 from orbitmq.protocol.bodies.offsets import ConsumerOffsets
@@ -54,10 +54,25 @@ def test_a_commit_may_go_back_and_is_logged_with_who_did_it(room: OffsetsRoom, c
     assert "client=10.0.0.1:99 key=T@g queue=0 from=5 to=3" in caplog.text
 
 
-def test_an_offset_below_zero_is_kept_in_the_file_and_answered_as_none(room: OffsetsRoom) -> None:
-    room.offsets.commit("g", "T", 3, -7)
+def test_an_offset_below_zero_is_kept_in_the_file_and_answered_as_none(tmp_path: Path) -> None:
+    (tmp_path / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{3:-7}}}')
+    room = OffsetsRoom(tmp_path)
     assert room.offsets.query("g", "T", 3) is None
     assert room.offsets.of("g", "T") == {3: -7}
+
+
+def test_a_commit_below_zero_leaves_how_far_the_group_is(room: OffsetsRoom, caplog: pytest.LogCaptureFixture) -> None:
+    room.offsets.commit("g", "T", 3, 5)
+    room.offsets.commit("g", "T", 3, -1, client="10.0.0.1:99")
+    assert room.offsets.query("g", "T", 3) == 5
+    assert "offset_not_committed client=10.0.0.1:99 group=g topic=T queue=3 offset=-1" in caplog.text
+
+
+def test_a_start_on_a_full_disk_says_which_file_and_what_to_do(tmp_path: Path) -> None:
+    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk.fail("pwrite", errno.ENOSPC)
+    with pytest.raises(StoreError, match=r"consumerOffset\.journal cannot be written: .*No space left on device; free or mend its disk"):
+        OffsetsRoom(tmp_path, disk)
 
 
 def test_the_version_moves_with_every_so_many_commits(tmp_path: Path) -> None:
@@ -166,8 +181,9 @@ def test_a_golden_file_of_4_9_is_read(tmp_path: Path) -> None:
         assert room.offsets.data_version == DataVersion(0, room.clock.now_ms(), 0)
 
 
-def test_the_answer_to_a_slave_is_the_compact_form(room: OffsetsRoom) -> None:
-    room.offsets.commit("G1", "A1", 3, -7)
+def test_the_answer_to_a_slave_is_the_compact_form(tmp_path: Path) -> None:
+    (tmp_path / "consumerOffset.json").write_text('{"offsetTable":{"A1@G1":{3:-7}}}')
+    room = OffsetsRoom(tmp_path)
     room.offsets.commit("G1", "A1", 0, 10)
     room.offsets.clone("G1", "G2", "A1")
     # As a 5.5.0 broker answered it, but for its time.

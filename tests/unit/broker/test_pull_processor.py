@@ -19,6 +19,7 @@ from orbitmq.protocol.bodies.groups import GroupConfig
 from orbitmq.protocol.bodies.nameserver import TopicConfig
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers.pull import ForbiddenBy
 
 PULL = RequestCode.PULL_MESSAGE
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
@@ -74,7 +75,7 @@ def test_messages_are_found_from_an_offset_on(room: Room) -> None:
         room.put(b"%d" % number)
     answer = room.ask(room.pulls, PULL, fields(queueOffset=1, maxMsgNums=3))
     assert (bodies(answer), numbers(answer), answer.remark) == ([b"1", b"2", b"3"], (4, 0, 5), "FOUND")
-    assert room.offsets.query_pull("g", "T", 0) == 1
+    assert room.offsets.query_pull("g", "T", 0) == 4
     assert room.figures.stats.counter(StatName.GROUP_GET_NUMS, stat_key("T", "g")).value == 3
 
 
@@ -105,7 +106,8 @@ def test_an_offset_without_a_message_is_corrected(room: Room, offset: int, code:
 
 @pytest.mark.parametrize(("offset", "code"), [(0, ResponseCode.PULL_NOT_FOUND), (5, ResponseCode.PULL_OFFSET_MOVED)])
 def test_an_empty_queue_is_told_from_one_that_lost_its_messages(room: Room, offset: int, code: int) -> None:
-    assert room.ask(room.pulls, PULL, fields(queueOffset=offset)).code == code
+    answer = room.ask(room.pulls, PULL, fields(queueOffset=offset))
+    assert (answer.code, answer.remark) == (code, "NO_MESSAGE_IN_QUEUE")
 
 
 def test_a_pull_that_finds_nothing_waits_and_is_answered_once_by_the_message(room: Room) -> None:
@@ -160,12 +162,14 @@ def test_a_pull_commits_the_offset_it_brings_once(room: Room) -> None:
     assert room.offsets.query("g", "T", 0) == 41
 
 
-def test_a_reset_is_told_to_the_next_pull_and_only_to_that(room: Room) -> None:
+@pytest.mark.parametrize("offset", [0, 3, 90])
+def test_a_reset_is_told_to_the_next_pull_and_only_to_that(room: Room, offset: int) -> None:
     for _ in range(3):
         room.put()
     room.offsets.assign_reset("g", "T", 0, 1)
-    answer = room.ask(room.pulls, PULL, fields(queueOffset=0))
+    answer = room.ask(room.pulls, PULL, fields(queueOffset=offset, sysFlag=SUSPEND | SUBSCRIPTION))
     assert (answer.code, answer.remark, numbers(answer)[0], answer.body) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", 1, None)
+    assert room.offsets.query_pull("g", "T", 0) == 1
     assert room.ask(room.pulls, PULL, fields(queueOffset=1)).code == ResponseCode.SUCCESS
 
 
@@ -189,16 +193,29 @@ def test_who_may_not_read_is_told_why(room: Room, changes: dict[str, Any], code:
 
 
 def test_permissions_of_broker_group_and_topic_are_kept(room: Room) -> None:
+    def forbidden_by(**changes: Any) -> int:
+        before = room.state()
+        answer = room.ask(room.pulls, PULL, fields(**changes))
+        assert (answer.code, room.state(), bool(answer.remark)) == (ResponseCode.NO_PERMISSION, before, True)
+        return int((answer.ext_fields or {})["forbiddenType"])
+
     room.topics.update(TopicConfig("Closed", 1, 1, perm=2))
     room.groups.update(GroupConfig("off", consume_enable=False))
-    no = ResponseCode.NO_PERMISSION
-    assert room.refusal(room.pulls, PULL, fields(topic="Closed")).code == no
-    assert room.refusal(room.pulls, PULL, fields(consumerGroup="off")).code == no
+    assert forbidden_by(topic="Closed") == ForbiddenBy.TOPIC
+    assert forbidden_by(consumerGroup="off") == ForbiddenBy.GROUP
     room.consume()
     room.groups.set_readable("g", "T", readable=False)
-    assert room.refusal(room.pulls, PULL, fields(sysFlag=0)).code == no
+    assert forbidden_by(sysFlag=0) == ForbiddenBy.SUBSCRIPTION
     room.settings.broker_permission = 2
-    assert room.refusal(room.pulls, PULL, fields()).code == no
+    assert forbidden_by() == ForbiddenBy.BROKER
+
+
+def test_a_pull_that_waits_is_forbidden_when_the_topic_was_closed(room: Room) -> None:
+    assert room.begin(room.pulls, PULL, fields(sysFlag=SUSPEND | SUBSCRIPTION)) is None
+    room.topics.update(TopicConfig("T", 4, 4, perm=2))
+    room.put()
+    (answer,) = sent(room.channel)
+    assert (answer.code, (answer.ext_fields or {})["forbiddenType"]) == (ResponseCode.NO_PERMISSION, str(ForbiddenBy.TOPIC.value))
 
 
 def test_a_group_whose_subscription_is_older_than_the_pull_has_to_send_a_heartbeat(room: Room) -> None:

@@ -21,7 +21,7 @@ NOT_FOUND = (ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time ran
 
 @pytest.fixture
 def query(room: BrokerRoom) -> QueryProcessor:
-    return QueryProcessor(room.settings, room.store, room.consumers)
+    return QueryProcessor(room.settings, room.store, room.store.reads, room.consumers)
 
 
 def fill(room: BrokerRoom) -> None:
@@ -166,7 +166,7 @@ def test_entries_are_told_with_the_subscription_of_a_group_that_is_online(room: 
 def test_entries_of_a_queue_with_ext_files_are_told_with_their_units_and_whether_the_group_wants_them(tmp_path: Path) -> None:
     room = BrokerRoom(tmp_path, queue_ext_file_size=4096)
     fill(room)
-    query = QueryProcessor(room.settings, room.store, room.consumers)
+    query = QueryProcessor(room.settings, room.store, room.store.reads, room.consumers)
     time_ms = room.store.reads.query("T", "k0")[0].store_time_ms
     for online in (False, True):
         if online:
@@ -185,7 +185,7 @@ def test_an_entry_whose_unit_is_lost_says_so(tmp_path: Path) -> None:
     assert queue is not None
     assert queue.ext is not None
     queue.ext.destroy()
-    query = QueryProcessor(room.settings, room.store, room.consumers)
+    query = QueryProcessor(room.settings, room.store, room.store.reads, room.consumers)
     (entry,) = body_of(room.ask(query, RequestCode.QUERY_CONSUME_QUEUE, {**ENTRIES, "count": 1}))["queueData"]
     assert entry["msg"] == f"Cq extend not exist!addr: {entry['tagsCode']}"
     room.store.queues.files.close()

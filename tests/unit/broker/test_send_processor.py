@@ -50,6 +50,7 @@ class Room(BrokerRoom):
             lambda: "NEW-KEY",
             self.figures,
             Random(1),
+            lambda: None,
         )
 
     def stored(self, queue: QueueKey) -> list[StoredMessage]:
@@ -112,6 +113,42 @@ def test_a_topic_is_made_by_the_first_send_to_it(room: Room) -> None:
     assert found is not None
     assert (found.read_queue_nums, found.write_queue_nums, found.perm) == (4, 4, 6)
     assert "New" in room.registered
+
+
+@pytest.mark.parametrize("flush", list(FlushMode))
+def test_sends_to_a_new_topic_are_answered_when_a_restart_would_know_it(tmp_path: Path, flush: FlushMode) -> None:
+    room = Room(tmp_path, flush_mode=flush)
+    room.worker.holds = True
+    assert [room.begin(room.sends, V2, fields(topic="New"), body) for body in (b"one", b"two")] == [None, None]
+    room.store.flush()
+    room.store.tick()
+    assert sent(room.channel) == [], "a second send finds the topic, and a restart would not yet"
+    room.worker.holds = False
+    while room.worker.work():
+        room.loop.run()
+    assert [answer.code for answer in sent(room.channel)] == [ResponseCode.SUCCESS] * 2
+    assert b'"New"' in room.topics_file.path.read_bytes()
+    if flush is FlushMode.ASYNC:
+        assert room.begin(room.sends, V2, fields(topic="New"), b"three") is not None
+    room.close()
+
+
+def test_a_new_topic_that_cannot_be_saved_is_told_with_the_message_and_saved_later(room: Room) -> None:
+    room.topics_file.path.unlink()
+    room.topics_file.path.mkdir()
+    answer = room.ask(room.sends, V2, fields(topic="New"), b"x")
+    assert (answer.code, answer.ext_fields is not None) == (ResponseCode.FLUSH_DISK_TIMEOUT, True)
+    assert "topic[New], which is new, could not be saved" in (answer.remark or "")
+    room.topics_file.path.rmdir()
+    room.loop.let_time_pass()
+    assert room.topics.is_saved("New")
+    assert b'"New"' in room.topics_file.path.read_bytes()
+
+
+def test_a_new_topic_holds_back_no_answer_that_nobody_waits_for(room: Room) -> None:
+    assert room.begin(room.sends, V2, fields(topic="New"), b"x", flag=2) is None
+    room.loop.run()
+    assert sent(room.channel) == []
 
 
 @pytest.mark.parametrize(

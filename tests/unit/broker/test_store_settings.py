@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from orbitmq.store.config import FlushMode, StoreConfig
 from orbitmq.store.index_file import IndexShape
 
 # Fields that no key sets.
-OURS = {"batch_size_max", "flush_checkpoint_interval_ms", "check_body_on_read", "clean_queues_max"}
+OURS = {"batch_size_max", "flush_checkpoint_interval_ms", "check_body_on_read", "clean_queues_max", "open_queue_files_max"}
 KEYS: dict[str, tuple[str, str, Any]] = {
     "storePathRootDir": ("/data/store", "root", Path("/data/store")),
     "storePathCommitLog": ("/a/log, /b/log", "commit_log_folders", (Path("/a/log"), Path("/b/log"))),
@@ -65,8 +66,16 @@ KEYS: dict[str, tuple[str, str, Any]] = {
 
 
 def test_the_defaults_are_the_stores_own() -> None:
-    config = BrokerConfig()
-    assert store_config(config) == StoreConfig(root=Path.home() / "store")
+    config = store_config(BrokerConfig())
+    assert config == StoreConfig(root=Path.home() / "store", open_queue_files_max=config.open_queue_files_max)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(64, 512), (1024, 512), (20_000, 10_000), (1 << 20, 65_536), (resource.RLIM_INFINITY, 65_536)]
+)
+def test_queues_may_have_half_of_the_files_that_the_process_may_open(limit: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    assert store_config(BrokerConfig()).open_queue_files_max == expected
 
 
 @pytest.mark.parametrize("name", KEYS)

@@ -177,6 +177,20 @@ def test_a_topic_is_deleted_with_its_queues_its_offsets_and_its_pop_retry_topics
     assert b'"T"' not in room.topics_file.path.read_bytes()
 
 
+def test_a_topic_that_is_made_again_begins_with_nothing(room: BrokerRoom, topics: TopicProcessor) -> None:
+    folder = room.config_folder.parent / "store" / "consumequeue"
+    for _ in range(3):
+        room.put()
+    room.offsets.commit("g", "T", 0, 3)
+    room.store.flush()
+    assert list((folder / "T").rglob("*"))
+    room.ask(topics, DELETE, {"topic": "T"})
+    assert not (folder / "T").exists()
+    room.topics.update(TopicConfig("T", 4, 4))
+    assert room.put(b"new").queue_offset == 0
+    assert (room.store.queues.min_offset("T", 0), room.store.queues.max_offset("T", 0), room.offsets.query("g", "T", 0)) == (0, 1, None)
+
+
 def test_pop_retry_topics_stay_when_the_configuration_says_so(room: BrokerRoom, topics: TopicProcessor) -> None:
     room.settings.clear_retry_topic_when_delete_topic = False
     room.topics.for_send_back("%RETRY%g+T", 1, 6)
@@ -290,7 +304,7 @@ def test_one_topic_is_told_as_it_is(room: BrokerRoom, topics: TopicProcessor) ->
         b'"topicSysFlag":0,"writeQueueNums":4}'
     )
     refused = room.refusal(topics, GET, {"topic": "nope"})
-    assert (refused.code, refused.remark) == (17, "No topic in this broker. topic: nope")
+    assert (refused.code, refused.remark) == (17, "No topic in this broker. topic: nope; create it, or ask another broker")
     assert room.refusal(topics, GET, {}).code == 1
 
 
@@ -325,5 +339,5 @@ def test_queues_of_a_topic_are_written_as_objects_that_are_keys(room: BrokerRoom
 
 def test_there_are_no_ends_of_a_topic_that_is_not_there(room: BrokerRoom, topics: TopicProcessor) -> None:
     refused = room.refusal(topics, STATS, {"topic": "nope"})
-    assert (refused.code, refused.remark) == (17, "topic[nope] not exist")
+    assert (refused.code, refused.remark) == (17, "topic[nope] not exist; send to it, or create it")
     assert room.refusal(topics, STATS, {}).code == 1

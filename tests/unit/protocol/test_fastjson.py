@@ -156,9 +156,15 @@ def test_objects_as_keys_stay_objects_also_among_standard_keys() -> None:
 def test_the_pretty_form_is_indented_by_tabs_and_keeps_arrays_of_numbers_on_one_line() -> None:
     value: dict[str, Any] = {"x": (1, 2), "e": {}, "l": [], "m": {0: "a", 1: [1, [2]]}, "k": {ObjectKey({"q": 3}): 5}, "none": None}
     assert dumps_pretty(value).decode() == (
-        '{\n\t"x":[1,2],\n\t"e":{},\n\t"l":[],\n\t"m":{\n\t\t0:"a",\n\t\t1:[\n\t\t\t1,\n\t\t\t[\n\t\t\t\t2\n\t\t\t]\n\t\t]\n\t},'
+        '{\n\t"x":[1,2],\n\t"e":{},\n\t"l":[\n\t\t\n\t],\n\t"m":{\n\t\t0:"a",\n\t\t1:[\n\t\t\t1,\n\t\t\t[\n\t\t\t\t2\n\t\t\t]\n\t\t]\n\t},'
         '\n\t"k":{\n\t\t{\n\t\t\t"q":3\n\t\t}:5\n\t}\n}'
     )
+
+
+def test_what_is_empty_takes_lines_unless_it_is_a_map_or_an_array_of_numbers() -> None:
+    value: dict[str, Any] = {"policy": bean(type=None), "list": [], "map": {}, "numbers": ()}
+    assert dumps_pretty(value).decode() == '{\n\t"policy":{\n\t\t\n\t},\n\t"list":[\n\t\t\n\t],\n\t"map":{},\n\t"numbers":[]\n}'
+    assert dumps(value) == b'{"policy":{},"list":[],"map":{},"numbers":[]}'
 
 
 def test_a_bean_is_sorted_by_name_and_has_no_empty_members() -> None:

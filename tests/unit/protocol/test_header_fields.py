@@ -9,7 +9,7 @@ from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.headers.base import BoundaryType
 from orbitmq.protocol.headers.clients import UnregisterClientRequestHeader
 from orbitmq.protocol.headers.nameserver import GetRouteInfoRequestHeader, RegisterBrokerRequestHeader
-from orbitmq.protocol.headers.offsets import QueryConsumerOffsetResponseHeader, SearchOffsetRequestHeader
+from orbitmq.protocol.headers.offsets import QueryConsumerOffsetResponseHeader, ResetOffsetRequestHeader, SearchOffsetRequestHeader
 from orbitmq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 
 BROKER = {"brokerName": "b", "brokerAddr": "10.0.0.1:10911", "clusterName": "c", "haServerAddr": "10.0.0.1:10912", "brokerId": "0"}
@@ -46,6 +46,15 @@ def test_a_number_that_cannot_be_read_counts_as_not_sent(text: str) -> None:
     assert RegisterBrokerRequestHeader.from_fields(BROKER | {"heartbeatTimeoutMillis": text}).heartbeat_timeout_millis is None
     with pytest.raises(RequestRefused, match="brokerId of RegisterBrokerRequestHeader cannot be read"):
         RegisterBrokerRequestHeader.from_fields(BROKER | {"brokerId": text})
+
+
+def test_a_strict_header_refuses_a_number_that_cannot_be_read_and_takes_none_for_not_sent() -> None:
+    reset = {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true"}
+    assert ResetOffsetRequestHeader.from_fields(reset | {"queueId": ""}).queue_id is None
+    with pytest.raises(
+        RequestRefused, match="queueId of ResetOffsetRequestHeader cannot be read from 'one'; send a whole number, or leave"
+    ):
+        ResetOffsetRequestHeader.from_fields(reset | {"queueId": "one"})
 
 
 @pytest.mark.parametrize(("text", "value"), [("+5", 5), ("-0", 0), ("007", 7), ("2147483647", 2**31 - 1), ("-2147483648", -(2**31))])

@@ -1,6 +1,6 @@
 """What requests of operators share: bodies that may be unreadable, answers that wait for the disk, tables given out in pages.
 
-Knows neither topics nor groups.
+Knows no rule of topics or groups.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from orbitmq.broker.config_file import SavedCallback
 from orbitmq.common import atomic_file
 from orbitmq.common.errors import DamagedFile, ProtocolError, RequestRefused
 from orbitmq.protocol import fastjson
-from orbitmq.protocol.bodies.nameserver import DataVersion
+from orbitmq.protocol.bodies.nameserver import DataVersion, TopicConfig
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import Channel
@@ -22,6 +22,7 @@ from orbitmq.store.queues import Queues
 T = TypeVar("T")
 WhenSaved = Callable[[SavedCallback], None]  # that of a ConfigFile
 
+QUEUES_MAX: Final = 1 << 16  # of a topic; ours: every queue costs each answer that lists them
 REMARK_LEFT: Final = "not set any response code"  # the original forgets to clear its default remark when some requests succeed
 
 
@@ -88,10 +89,14 @@ def kept_json(path: Path) -> bytes | None:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{path.name} cannot be read: {problem}") from problem
 
 
-def min_offset(queues: Queues, topic: str, queue_id: int) -> int:
-    """The offset of the first message of a queue, of either kind; 0 when there is no such queue."""
-    queue = queues.plain.find(topic, queue_id) or queues.batch.find(topic, queue_id)
-    return 0 if queue is None else queue.min_offset
+def check_queue(topic: TopicConfig, queue_id: int, queues: Queues) -> None:
+    """RequestRefused unless the topic has that queue, or had it: what clients name and nobody has would be kept for ever."""
+    count = max(topic.read_queue_nums, topic.write_queue_nums)
+    if queue_id >= count and queues.plain.find(topic.name, queue_id) is None and queues.batch.find(topic.name, queue_id) is None:
+        raise RequestRefused(
+            ResponseCode.INVALID_PARAMETER,
+            f"queueId[{queue_id}] is illegal, topic {topic.name} has {count} queues: name one of 0 to {count - 1}",
+        )
 
 
 def _json(data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The broker as a whole: its configuration, what it does now, what it counted, and how replication stands.
+"""The broker as a whole: its configuration, what it does now, what it counted, how replication and other stores stand.
 
 An update of the configuration writes a small file within the turn: an operator's rare act, after which every request has to see the new
 values. Invariant: an update that is refused changes nothing.
@@ -6,16 +6,19 @@ values. Invariant: an update that is refused changes nothing.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
-from typing import Protocol
+from pathlib import Path
+from typing import Final, Protocol
 
+from orbitmq.broker.processors.admin_answers import REMARK_LEFT, kept_json
 from orbitmq.broker.stats import Stats
 from orbitmq.broker.system_info import RuntimeInfo
 from orbitmq.common import properties
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import RequestRefused
 from orbitmq.protocol import fastjson
-from orbitmq.protocol.bodies.broker_info import encode_ha_status
+from orbitmq.protocol.bodies.broker_info import ROCKSDB_CHECK_RUNS, encode_ha_status
 from orbitmq.protocol.bodies.nameserver import DataVersion, encode_kv_table
 from orbitmq.protocol.bodies.topics import next_version
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -24,6 +27,10 @@ from orbitmq.protocol.headers import broker_info as headers
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Handler
 from orbitmq.store.message_store import MessageStore
+
+_TIMER_CHECK_POINT: Final = struct.Struct(">7q")  # times and offsets of the timer, then the version of them
+_EXPORTS: Final = frozenset({"topics", "subscriptiongroups", "consumeroffsets"})
+_READ_MODES: Final = {0: "true", 1: "false"}  # as madvise numbers them
 
 
 class BrokerInfoSettings(Protocol):
@@ -38,10 +45,10 @@ class BrokerInfoSettings(Protocol):
 
 
 class BrokerInfoProcessor:
-    """25, 26, 28, 315 and 907.
+    """25, 26, 28, 60, 61, 315, 354, 355, 907, 1007 and 2004.
 
     `updated` is called after each update of the configuration; `permission_changed` when that changed what the broker may do, which name
-    servers have to hear.
+    servers have to hear. `folder` has the small files of the store, those too that only an original writes.
     """
 
     def __init__(
@@ -52,6 +59,7 @@ class BrokerInfoProcessor:
         stats: Stats,
         store: MessageStore,
         clock: Clock,
+        folder: Path,
         updated: Callable[[], object],
         permission_changed: Callable[[], object],
     ) -> None:
@@ -60,9 +68,11 @@ class BrokerInfoProcessor:
         self._stats = stats
         self._store = store
         self._clock = clock
+        self._folder = folder
         self._updated = updated
         self._permission_changed = permission_changed
-        self._version = DataVersion(timestamp=clock.now_ms())
+        self._started_ms = clock.now_ms()
+        self._version = DataVersion(timestamp=self._started_ms)
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -71,17 +81,46 @@ class BrokerInfoProcessor:
             RequestCode.GET_BROKER_RUNTIME_INFO: self.get_runtime_info,
             RequestCode.VIEW_BROKER_STATS_DATA: self.view_stats,
             RequestCode.GET_BROKER_HA_STATUS: self.get_ha_status,
+            RequestCode.GET_BROKER_EPOCH_CACHE: self.get_epochs,
+            RequestCode.SET_COMMITLOG_READ_MODE: self.set_read_mode,
+            RequestCode.GET_TIMER_CHECK_POINT: self.get_timer_check_point,
+            RequestCode.GET_TIMER_METRICS: self.get_timer_metrics,
+            RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: self.check_rocksdb,
+            RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: self.export_configuration,
         }
 
     def update_configuration(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         if request.body:
             permission = self._settings.broker_permission
-            self._settings.update(properties.decode(request.body))
-            self._version = next_version(self._version, self._clock.now_ms(), 0)
-            self._updated()
+            self._update(properties.decode(request.body))
             if self._settings.broker_permission != permission:
                 self._permission_changed()
         return request.answer(ResponseCode.SUCCESS)
+
+    def set_read_mode(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Have the log read ahead or not: another way to set dataReadAheadEnable."""
+        try:
+            mode = headers.SetCommitLogReadModeRequestHeader.from_fields(request.ext_fields).read_ahead_mode
+        except RequestRefused as problem:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"set commitlog readahead mode failed: {problem.remark}") from problem
+        if mode is None:
+            why = "param error" if request.ext_fields is None else "failed"
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"set commitlog readahead mode {why}: READ_AHEAD_MODE is missing; send 0 (read ahead) or 1 (read at random)",
+            )
+        if mode not in _READ_MODES:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"set commitlog readahead mode param value error: READ_AHEAD_MODE={mode}; send 0 (read ahead) or 1 (read at random)",
+            )
+        self._update(f"dataReadAheadEnable={_READ_MODES[mode]}\n")
+        return request.answer(ResponseCode.SUCCESS, f"set commitlog readahead mode success, mode: {mode}")
+
+    def _update(self, changes: str) -> None:
+        self._settings.update(changes)
+        self._version = next_version(self._version, self._clock.now_ms(), 0)
+        self._updated()
 
     def get_configuration(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         version = fastjson.dumps(self._version.to_json()).decode()
@@ -95,8 +134,49 @@ class BrokerInfoProcessor:
         header = headers.ViewBrokerStatsDataRequestHeader.from_fields(request.ext_fields)
         found = self._stats.view(header.stats_name, header.stats_key)
         if found is None:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist")
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The stats <{header.stats_name}> <{header.stats_key}> not exist: nothing was counted yet, or there is no such statistic",
+            )
         return request.answer(ResponseCode.SUCCESS, body=found.encode())
 
     def get_ha_status(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.answer(ResponseCode.SUCCESS, body=encode_ha_status(self._store.log.end_offset))
+
+    def get_epochs(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR, "this request only for controllerMode : there are no epochs where no controller elects masters"
+        )
+
+    # -- what only other stores have: timers, RocksDB
+
+    def get_timer_check_point(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Tell how far timed messages were delivered: what an original that had this store last left; without one all that were."""
+        try:
+            kept = (self._folder / "timercheck").read_bytes()[: _TIMER_CHECK_POINT.size]
+        except FileNotFoundError:
+            kept = b""
+        except OSError as problem:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"timercheck cannot be read: {problem}; look at the disk") from problem
+        now_ms = self._clock.now_ms()
+        nothing = _TIMER_CHECK_POINT.pack(now_ms - now_ms % 1000, 0, 0, 0, 0, self._started_ms, 0)
+        return request.answer(ResponseCode.SUCCESS, body=kept if len(kept) == _TIMER_CHECK_POINT.size else nothing)
+
+    def get_timer_metrics(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Tell how many messages of each topic wait for their time: what an original that had this store last left."""
+        nothing = {"dataVersion": DataVersion(timestamp=self._started_ms).to_json(), "timingCount": {}}
+        return request.answer(ResponseCode.SUCCESS, body=kept_json(self._folder / "timermetrics") or fastjson.dumps(nothing))
+
+    def check_rocksdb(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Compare queues in files with those in RocksDB: say that it was begun, as the original always does; here there are none."""
+        return request.answer(ResponseCode.SUCCESS, REMARK_LEFT, body=ROCKSDB_CHECK_RUNS)
+
+    def export_configuration(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Have tables as JSON files: they are, at any time."""
+        kinds = headers.ExportRocksDBConfigToJsonRequestHeader.from_fields(request.ext_fields).config_type.split(";")
+        unknown = [kind for kind in map(str.strip, kinds) if kind and kind.lower() not in _EXPORTS]
+        if unknown:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"Unknown config type: {unknown[0]}; name some of topics, subscriptionGroups, consumerOffsets"
+            )
+        return request.answer(ResponseCode.SUCCESS, "export done.")

@@ -218,14 +218,16 @@ class ClientProcessor:
         name = headers.GetConsumerListByGroupRequestHeader.from_fields(request.ext_fields).consumer_group
         group = self._consumers.find(name)
         if group is None:
-            return request.answer(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}", header=_NO_FIELDS)
+            return request.answer(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}: none is online", header=_NO_FIELDS)
         return request.answer(ResponseCode.SUCCESS, header=_NO_FIELDS, body=bodies.encode_consumer_ids(group.client_ids))
 
     def get_consumer_connections(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         name = headers.GetConsumerConnectionListRequestHeader.from_fields(request.ext_fields).consumer_group
         group = self._consumers.find(name)
         if group is None:
-            raise RequestRefused(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+            raise RequestRefused(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online: start a consumer of it, or check the name"
+            )
         body = bodies.ConsumerConnection(
             connections=list(map(_connection, group.members.values())),
             subscriptions=group.subscriptions,
@@ -239,7 +241,7 @@ class ClientProcessor:
         name = headers.GetProducerConnectionListRequestHeader.from_fields(request.ext_fields).producer_group
         members = self._producers.members(name)
         if not members:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist: no producer of it is online")
         return request.answer(ResponseCode.SUCCESS, body=bodies.encode_producer_connection(map(_connection, members.values())))
 
     def get_all_producers(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:

@@ -1,8 +1,8 @@
 """How far consumer groups are: committed, asked for, compared with the ends of queues, copied from group to group.
 
-Rules live in `Offsets`. Invariant: a request that is refused changes nothing. Against the original: an offset or a queue below zero is not
-committed (there it would wipe out how far the group was); QUERY_CORRECTION_OFFSET leaves the groups that it is told to pass over as they
-are (there their offsets are deleted); CLONE_GROUP_OFFSET without a topic copies all topics (there none).
+Rules live in `Offsets`. Invariant: a request that is refused changes nothing. Against the original: an offset below zero is not committed
+(there it would wipe out how far the group was), nor one of a queue that is not there; QUERY_CORRECTION_OFFSET leaves the groups that it is
+told to pass over as they are (there their offsets are deleted); CLONE_GROUP_OFFSET without a topic copies all topics (there none).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from orbitmq.broker.consumers import Consumers
 from orbitmq.broker.groups import Groups
 from orbitmq.broker.offsets import Offsets
-from orbitmq.broker.processors.admin_answers import kept_json, min_offset
+from orbitmq.broker.processors.admin_answers import check_queue, kept_json
 from orbitmq.broker.topic_names import check_group
 from orbitmq.broker.topics import Topics
 from orbitmq.common.clock import Clock
@@ -128,14 +128,18 @@ class ConsumerOffsetProcessor:
         header = headers.UpdateConsumerOffsetRequestHeader.from_fields(request.ext_fields)
         group, topic, queue_id, offset = header.consumer_group, header.topic, header.queue_id, header.commit_offset
         if group not in self._groups:
-            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-        if self._topics.find(topic) is None:
-            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist! Pull or send a heartbeat first, or create it"
+            )
+        config = self._topics.find(topic)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist! Send to it, or create it")
         if queue_id < 0 or offset < 0:
             raise RequestRefused(
                 ResponseCode.INVALID_PARAMETER,
                 f"offset {offset} of queue {queue_id} of {topic} cannot be committed for {group}: both begin with 0",
             )
+        check_queue(config, queue_id, self._store.queues)
         if self._offsets.server_side_reset and self._offsets.has_reset(group, topic, queue_id):
             return request.answer(ResponseCode.SUCCESS, "Offset has been previously reset", header=_NO_FIELDS)
         self._offsets.commit(group, topic, queue_id, offset, client=channel.remote_address)
@@ -186,7 +190,7 @@ class ConsumerOffsetProcessor:
         header = group_headers.QueryConsumeTimeSpanRequestHeader.from_fields(request.ext_fields)
         config = self._topics.find(header.topic)
         if config is None:
-            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist; send to it, or create it")
         spans = [self._time_span(header.group, header.topic, queue_id) for queue_id in range(config.write_queue_nums)]
         return request.answer(ResponseCode.SUCCESS, body=encode_time_spans(spans))
 
@@ -211,7 +215,7 @@ class ConsumerOffsetProcessor:
         least: dict[int, int] = {}
         for group in self._offsets.groups_of(topic) - passed_over:
             for queue_id, offset in self._offsets.of(group, topic).items():
-                if offset >= min_offset(self._store.queues, topic, queue_id):
+                if offset >= self._store.queues.min_offset(topic, queue_id):
                     least[queue_id] = min(offset, least.get(queue_id, offset))
         for queue_id, offset in self._offsets.of(header.compare_group, topic).items():
             if least.get(queue_id, offset) > offset:

@@ -6,35 +6,34 @@ Rules live in `Groups`. An answer to a change is sent when the change is on disk
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Final
 
 from orbitmq.broker.groups import Groups
 from orbitmq.broker.offsets import Offsets
 from orbitmq.broker.processors.admin_answers import (
+    QUEUES_MAX,
     PageSettings,
     WhenSaved,
     answer_when_saved,
-    kept_json,
     read_body,
     wanted_page,
 )
-from orbitmq.broker.topic_names import check_group, check_topic
+from orbitmq.broker.request_modes import RequestModes
+from orbitmq.broker.topic_names import RETRY_PREFIX, check_group, check_topic
+from orbitmq.broker.topics import Topics
 from orbitmq.common.errors import RequestRefused
 from orbitmq.protocol.bodies.groups import GroupConfig, decode_group_list, encode_group_forbidden
+from orbitmq.protocol.bodies.request_modes import POP, PULL, RequestMode
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers import groups as headers
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Handler
 
-_NO_MODES: Final = b'{"messageRequestModeMap":{}}'
-
 
 class GroupProcessor:
-    """200, 201, 207, 225, 352, 353 and 402.
+    """200, 201, 207, 225, 352, 353, 401 and 402.
 
-    `when_saved` is that of subscriptionGroup.json; `deleted` hears of groups that are gone; `modes_file` says which groups pop.
+    `when_saved` is that of subscriptionGroup.json; `deleted` hears of groups that are gone.
     """
 
     def __init__(
@@ -42,17 +41,19 @@ class GroupProcessor:
         settings: PageSettings,
         *,
         groups: Groups,
+        topics: Topics,
         offsets: Offsets,
+        modes: RequestModes,
         when_saved: WhenSaved,
         deleted: Callable[[str], object],
-        modes_file: Path,
     ) -> None:
         self._settings = settings
         self._groups = groups
+        self._topics = topics
         self._offsets = offsets
+        self._modes = modes
         self._when_saved = when_saved
         self._deleted = deleted
-        self._modes_file = modes_file
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -62,18 +63,28 @@ class GroupProcessor:
             RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.forbid,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all_groups,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get_group,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
             RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.get_all_modes,
         }
 
     # -- changes
 
     def update_group(self, channel: Channel, request: RemotingCommand) -> None:
-        self._groups.update(read_body(GroupConfig.decode, request))
+        self._update(read_body(GroupConfig.decode, request))
         self._answer_when_saved(channel, request)
 
     def update_groups(self, channel: Channel, request: RemotingCommand) -> None:
-        self._groups.update(*read_body(decode_group_list, request))
+        self._update(*read_body(decode_group_list, request))
         self._answer_when_saved(channel, request)
+
+    def _update(self, *wanted: GroupConfig) -> None:
+        for config in wanted:
+            if not 0 <= config.retry_queue_nums <= QUEUES_MAX:  # its retry topic would have so many
+                raise RequestRefused(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"retryQueueNums={config.retry_queue_nums} of group[{config.name}] cannot be served; give 0 to {QUEUES_MAX} queues",
+                )
+        self._groups.update(*wanted)
 
     def delete_group(self, channel: Channel, request: RemotingCommand) -> None:
         header = headers.DeleteSubscriptionGroupRequestHeader.from_fields(request.ext_fields)
@@ -93,6 +104,28 @@ class GroupProcessor:
         body = encode_group_forbidden(group, topic, readable=self._groups.is_readable(group, topic))
         answer_when_saved(self._when_saved, channel, request, request.answer(ResponseCode.SUCCESS, "", body=body))
 
+    def set_mode(self, channel: Channel, request: RemotingCommand) -> None:
+        """Have a group pull messages of a topic. Popping is refused: a group that is told to would go on pulling."""
+        wanted = read_body(RequestMode.decode, request)
+        if wanted.topic.startswith(RETRY_PREFIX):
+            raise RequestRefused(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode: it is that of its group's topics")
+        if self._topics.find(wanted.topic) is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{wanted.topic}] not exist; send to it, or create it")
+        if wanted.mode == POP:
+            raise RequestRefused(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f"mode {POP} is not supported: this broker has no pop; set {PULL} for {wanted.group}",
+            )
+        if wanted.mode is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the mode of {wanted.group} is missing or none; say {PULL} or {POP}")
+        if self._groups.find(wanted.group) is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group does not exist: {wanted.group}; create it, or check its name",
+            )
+        self._modes.set(wanted)
+        answer_when_saved(self._modes.when_saved, channel, request, request.answer(ResponseCode.SUCCESS))
+
     def _answer_when_saved(self, channel: Channel, request: RemotingCommand) -> None:
         answer_when_saved(self._when_saved, channel, request, request.answer(ResponseCode.SUCCESS))
 
@@ -102,7 +135,7 @@ class GroupProcessor:
         header = headers.GetAllSubscriptionGroupRequestHeader.from_fields(request.ext_fields)
         total = len(self._groups)
         page = wanted_page(self._settings, header.group_seq, header.max_group_num, header.data_version, self._groups.data_version)
-        table = self._groups.page(*(page or (0, total)))
+        table = self._groups.whole() if page is None else self._groups.page(*page)
         return request.answer(
             ResponseCode.SUCCESS,
             header=headers.GetAllSubscriptionGroupResponseHeader(total_group_num=total),
@@ -114,9 +147,12 @@ class GroupProcessor:
         name = headers.GetSubscriptionGroupConfigRequestHeader.from_fields(request.ext_fields).group
         config = self._groups.find(name)
         if config is None:
-            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker, {name}")
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"No group in this broker, {name}; create it, or set autoCreateSubscriptionGroup=true",
+            )
         return request.answer(ResponseCode.SUCCESS, body=config.encode())
 
     def get_all_modes(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Tell which groups pop: what an original that had this store last left."""
-        return request.answer(ResponseCode.SUCCESS, body=kept_json(self._modes_file) or _NO_MODES)
+        """Tell which groups were set to pull or, at an original that had this store, to pop."""
+        return request.answer(ResponseCode.SUCCESS, body=self._modes.encode())

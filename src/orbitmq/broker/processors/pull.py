@@ -13,6 +13,7 @@ from orbitmq.broker.consumers import Consumers
 from orbitmq.broker.groups import Groups
 from orbitmq.broker.long_polling import HeldPull, PullHold
 from orbitmq.broker.offsets import Offsets
+from orbitmq.broker.plugins.interfaces import PluggableReads
 from orbitmq.broker.subscriptions import build_subscription
 from orbitmq.broker.topics import Topics
 from orbitmq.common.errors import RequestRefused
@@ -21,18 +22,21 @@ from orbitmq.protocol.bodies.nameserver import PERM_READ, TopicConfig
 from orbitmq.protocol.bodies.subscriptions import MessageModel, SubscriptionData, is_tag_type
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
-from orbitmq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from orbitmq.protocol.headers.pull import ForbiddenBy, PullForbiddenResponseHeader, PullMessageRequestHeader, PullMessageResponseHeader
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Handler, failure
 from orbitmq.store.dispatch import Arrival
-from orbitmq.store.reads import GetResult, GetStatus, Reads, TagsFilter
+from orbitmq.store.reads import GetResult, GetStatus, TagsFilter
 from orbitmq.store.types import QueueKey, QueueOffset
 
 COMMITS_OFFSET: Final = 1  # of the pull's system flag
 SUSPENDS: Final = 2
 HAS_SUBSCRIPTION: Final = 4
 
-_EMPTY = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
+_EMPTY: Final = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
+_RESET: Final = "OFFSET_RESET"
+# A connection that is not read any more must not be sent messages by the pulls that it had waiting.
+_UNTAKEN: Final = "the peer does not take the answers that were sent to it; take them, then pull again"
 _CODES: Final = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -43,12 +47,15 @@ _CODES: Final = {
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
 
+# Hears of each pull that found messages, before its answer leaves.
+Found = Callable[[Channel, PullMessageRequestHeader, GetResult], None]
+
 
 class PullSettings(Protocol):
     """What of the configuration pulls look at."""
 
     @property
-    def broker_name(self) -> str: ...
+    def broker_ip1(self) -> str: ...
     @property
     def broker_permission(self) -> int: ...
     @property
@@ -73,10 +80,11 @@ class PullProcessor:
         groups: Groups,
         offsets: Offsets,
         consumers: Consumers,
-        reads: Reads,
+        reads: PluggableReads,
         hold: PullHold,
         monotonic_ms: Callable[[], int],
         listener: PullListener,
+        found: Found | None = None,
     ) -> None:
         self._settings = settings
         self._topics = topics
@@ -87,13 +95,17 @@ class PullProcessor:
         self._hold = hold
         self._monotonic_ms = monotonic_ms
         self._listener = listener
+        self._found = found
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
     def pull(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer a pull, or let it wait."""
-        return self._pull(channel, request, may_wait=True)
+        try:
+            return self._pull(channel, request, may_wait=True)
+        except _Forbidden as refused:
+            return refused.answer(request)
 
     # -- those that wait
 
@@ -114,6 +126,8 @@ class PullProcessor:
     def _again(self, pull: HeldPull) -> None:
         try:
             answer = self._pull(pull.channel, pull.request, may_wait=False)
+        except _Forbidden as refused:
+            answer = refused.answer(pull.request)
         except Exception as problem:  # the topic may be gone meanwhile
             answer = failure(pull.request, problem)
         assert answer is not None, "a pull waits once"
@@ -123,7 +137,7 @@ class PullProcessor:
 
     def _pull(self, channel: Channel, request: RemotingCommand, *, may_wait: bool) -> RemotingCommand | None:
         header = PullMessageRequestHeader.from_fields(request.ext_fields)
-        group, topic = self._checked(request, header)
+        group, topic = self._checked(channel, request, header)
         subscription = self._subscription(header, group)
         reset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         queue = QueueKey(header.topic, header.queue_id)
@@ -132,27 +146,33 @@ class PullProcessor:
         result = self._reads.get(queue, QueueOffset(header.queue_offset), count_max=header.max_msg_nums, wanted=wanted)
         if may_wait and header.sys_flag & COMMITS_OFFSET:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, client=channel.remote_address)
-        self._offsets.commit_pull(header.consumer_group, header.topic, header.queue_id, header.queue_offset)
+        next_offset = result.next_offset if reset is None else reset
+        self._offsets.commit_pull(header.consumer_group, header.topic, header.queue_id, next_offset)
         if reset is not None:
-            return self._answer(request, header, group, topic, result, ResponseCode.PULL_OFFSET_MOVED, next_offset=reset)
+            return self._answer(request, group, topic, result, ResponseCode.PULL_OFFSET_MOVED, _RESET, next_offset)
         code = self._code(result, header)
-        if code == ResponseCode.PULL_NOT_FOUND and may_wait and header.sys_flag & SUSPENDS:
+        if code == ResponseCode.PULL_NOT_FOUND and may_wait and header.sys_flag & SUSPENDS and not request.is_oneway:
             held = HeldPull(channel, request, QueueOffset(header.queue_offset), header.suspend_timeout_millis, wanted)
             if self._hold.hold(queue, held, self._monotonic_ms()):
                 return None
+        if code == ResponseCode.SUCCESS and not may_wait and not channel.link.reading:
+            return self._answer(request, group, topic, result, ResponseCode.PULL_NOT_FOUND, _UNTAKEN, header.queue_offset)
         if may_wait or code == ResponseCode.SUCCESS:
             self._listener.pulled(header.consumer_group, header.topic, header.queue_id, result.message_count, len(result.records))
-        return self._answer(request, header, group, topic, result, code, next_offset=result.next_offset)
+        if self._found is not None and code == ResponseCode.SUCCESS:
+            self._found(channel, header, result)
+        # To the original a queue that nobody sent to is an empty one.
+        status = GetStatus.NO_MESSAGE_IN_QUEUE if result.status in _EMPTY else result.status
+        return self._answer(request, group, topic, result, code, status.name, next_offset)
 
     def _answer(
         self,
         request: RemotingCommand,
-        header: PullMessageRequestHeader,
         group: GroupConfig,
         topic: TopicConfig,
         result: GetResult,
         code: ResponseCode,
-        *,
+        remark: str,
         next_offset: int,
     ) -> RemotingCommand:
         suggested = 0
@@ -166,7 +186,6 @@ class PullProcessor:
             topic_sys_flag=topic.sys_flag,
             group_sys_flag=group.sys_flag,
         )
-        remark = result.status.name if code != ResponseCode.PULL_OFFSET_MOVED or result.status is not GetStatus.FOUND else "OFFSET_RESET"
         body = bytes(result.records) if code == ResponseCode.SUCCESS else None
         return request.answer(code, remark, header=fields, body=body)
 
@@ -177,15 +196,18 @@ class PullProcessor:
 
     # -- who may read
 
-    def _checked(self, request: RemotingCommand, header: PullMessageRequestHeader) -> tuple[GroupConfig, TopicConfig]:
+    def _checked(self, channel: Channel, request: RemotingCommand, header: PullMessageRequestHeader) -> tuple[GroupConfig, TopicConfig]:
         """Everything that can be refused before the subscription is looked at, in the original's order."""
         settings = self._settings
         if not settings.broker_permission & PERM_READ:
-            raise _forbidden(
-                f"the broker[{settings.broker_name}] pulling message is forbidden (brokerPermission={settings.broker_permission})"
+            raise _Forbidden(
+                ForbiddenBy.BROKER,
+                f"the broker[{settings.broker_ip1}] pulling message is forbidden (brokerPermission={settings.broker_permission})",
             )
         if request.code == RequestCode.LITE_PULL_MESSAGE and not settings.lite_pull_message_enable:
-            raise _forbidden(f"the broker[{settings.broker_name}] for lite pull consumer is forbidden (litePullMessageEnable=false)")
+            raise _Forbidden(
+                ForbiddenBy.BROKER, f"the broker[{settings.broker_ip1}] for lite pull consumer is forbidden (litePullMessageEnable=false)"
+            )
         group = self._groups.find(header.consumer_group)
         if group is None:
             raise RequestRefused(
@@ -193,18 +215,21 @@ class PullProcessor:
                 f"subscription group [{header.consumer_group}] does not exist: create it, or set autoCreateSubscriptionGroup=true",
             )
         if not group.consume_enable:
-            raise _forbidden(f"subscription group no permission, {header.consumer_group}: its consumeEnable is false")
+            raise _Forbidden(ForbiddenBy.GROUP, f"subscription group no permission, {header.consumer_group}: its consumeEnable is false")
         topic = self._topics.find(header.topic)
         if topic is None:
             raise RequestRefused(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! Send to it, or create it"
             )
         if not topic.perm & PERM_READ:
-            raise _forbidden(f"the topic[{header.topic}] pulling message is forbidden: its perm is {topic.perm}, without read")
+            raise _Forbidden(
+                ForbiddenBy.TOPIC, f"the topic[{header.topic}] pulling message is forbidden: its perm is {topic.perm}, without read"
+            )
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise RequestRefused(
                 ResponseCode.INVALID_PARAMETER,
-                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+                f"consumer:[/{channel.remote_address}]: pull one of 0 to {topic.read_queue_nums - 1}",
             )
         return group, topic
 
@@ -229,9 +254,12 @@ class PullProcessor:
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist, {name}: no member has sent a heartbeat yet"
             )
         if online.message_model is MessageModel.BROADCASTING and not config.consume_broadcast_enable:
-            raise _forbidden(f"the consumer group[{name}] can not consume by broadcast way: its consumeBroadcastEnable is false")
+            raise _Forbidden(
+                ForbiddenBy.BROADCASTING,
+                f"the consumer group[{name}] can not consume by broadcast way: its consumeBroadcastEnable is false",
+            )
         if not self._groups.is_readable(name, header.topic):
-            raise _forbidden(f"the consumer group[{name}] is forbidden for topic[{header.topic}]")
+            raise _Forbidden(ForbiddenBy.SUBSCRIPTION, f"the consumer group[{name}] is forbidden for topic[{header.topic}]")
         subscription = online.subscriptions.get(header.topic)
         if subscription is None:
             raise RequestRefused(
@@ -246,5 +274,12 @@ class PullProcessor:
         return subscription
 
 
-def _forbidden(remark: str) -> RequestRefused:
-    return RequestRefused(ResponseCode.NO_PERMISSION, remark)
+class _Forbidden(RequestRefused):
+    """A pull of somebody who may not; `by` says whose rule that is."""
+
+    def __init__(self, by: ForbiddenBy, remark: str) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.by = by
+
+    def answer(self, request: RemotingCommand) -> RemotingCommand:
+        return request.answer(self.code, self.remark, header=PullForbiddenResponseHeader(forbidden_type=self.by))

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Final, Protocol
 
 from orbitmq.broker.consumers import Consumers
-from orbitmq.broker.processors.admin_answers import REMARK_LEFT, min_offset
+from orbitmq.broker.plugins.interfaces import PluggableReads
+from orbitmq.broker.processors.admin_answers import REMARK_LEFT
 from orbitmq.common.errors import RequestRefused
 from orbitmq.protocol.bodies.admin_topics import ConsumeQueueEntries, QueueEntry, encode_entry_unit
 from orbitmq.protocol.bodies.subscriptions import SubscriptionData
@@ -42,9 +43,10 @@ class QuerySettings(Protocol):
 class QueryProcessor:
     """12, 29 to 33 and 321."""
 
-    def __init__(self, settings: QuerySettings, store: MessageStore, consumers: Consumers) -> None:
+    def __init__(self, settings: QuerySettings, store: MessageStore, reads: PluggableReads, consumers: Consumers) -> None:
         self._settings = settings
         self._store = store
+        self._reads = reads  # what plug-ins may change of it
         self._consumers = consumers
 
     def handlers(self) -> dict[int, Handler]:
@@ -65,7 +67,7 @@ class QueryProcessor:
         count = self._settings.default_query_max_num if header.unique_key_query else header.max_num
         if count < 0:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"maxNum={count} messages cannot be found; ask for one at least")
-        found = self._store.reads.query_records(
+        found = self._reads.query_records(
             header.topic,
             header.key,
             count_max=min(count, self._settings.max_msgs_num_batch),
@@ -83,7 +85,7 @@ class QueryProcessor:
 
     def view_message(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         offset = headers.ViewMessageRequestHeader.from_fields(request.ext_fields).offset
-        record = self._store.reads.record_at(LogOffset(offset)) if offset >= 0 else None
+        record = self._reads.record_at(LogOffset(offset)) if offset >= 0 else None
         if record is None:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
@@ -106,7 +108,7 @@ class QueryProcessor:
 
     def get_min_offset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = offset_headers.GetMinOffsetRequestHeader.from_fields(request.ext_fields)
-        offset = min_offset(self._store.queues, header.topic, header.queue_id)
+        offset = self._store.queues.min_offset(header.topic, header.queue_id)
         return request.answer(ResponseCode.SUCCESS, "", header=offset_headers.GetMinOffsetResponseHeader(offset=offset))
 
     def get_earliest_time(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:

@@ -14,7 +14,7 @@ from orbitmq.broker.clients import Member
 from orbitmq.broker.consumers import Consumers
 from orbitmq.broker.groups import Groups
 from orbitmq.broker.offsets import Offsets
-from orbitmq.broker.processors.admin_answers import REMARK_LEFT, min_offset
+from orbitmq.broker.processors.admin_answers import REMARK_LEFT, check_queue
 from orbitmq.broker.topics import Topics
 from orbitmq.common.errors import ProtocolError, RemoteError, RequestRefused
 from orbitmq.protocol.bodies.admin_groups import (
@@ -83,10 +83,11 @@ class ResetProcessor:
         topic, group = header.topic, header.group
         config = self._topics.find(topic)
         if config is None:
-            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist; check its name, or create it")
         if group not in self._groups:
-            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist; check its name, or create it")
         queue_id = _ALL_QUEUES if header.queue_id is None else header.queue_id
+        check_queue(config, queue_id, self._store.queues)
         if queue_id < 0:
             offsets = {each: self._offset_at(topic, each, header.timestamp) for each in range(config.read_queue_nums)}
         elif header.offset is not None and header.offset != _NO_OFFSET:
@@ -149,7 +150,8 @@ class ResetProcessor:
         return self._store.reads.offset_by_time(QueueKey(topic, queue_id), StoreTimeMs(time_ms))
 
     def _checked(self, topic: str, queue_id: int, offset: int) -> int:
-        low, high = min_offset(self._store.queues, topic, queue_id), self._store.queues.max_offset(topic, queue_id)
+        queues = self._store.queues
+        low, high = queues.min_offset(topic, queue_id), queues.max_offset(topic, queue_id)
         if not low <= offset <= high + 1:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"Target offset {offset} not in consume queue range [{low}-{high}]")
         return offset
@@ -161,7 +163,9 @@ class ResetProcessor:
         header = headers.GetConsumerStatusRequestHeader.from_fields(request.ext_fields)
         online = self._consumers.find(header.group)
         if online is None:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]")
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]; start one, or check the name"
+            )
         members = list(online.members.values())
         _check_versions(members)
         if header.client_addr and not header.client_addr.isspace():

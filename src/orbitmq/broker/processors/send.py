@@ -10,10 +10,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
+from orbitmq.broker.admission import Busy, Cause
 from orbitmq.broker.groups import Groups
+from orbitmq.broker.plugins.interfaces import PluggableStore
 from orbitmq.broker.topic_names import DEAD_LETTER_PREFIX, FORBIDDEN_TO_SEND, RETRY_PREFIX, check_topic
 from orbitmq.broker.topics import READ_WRITE, Topics
-from orbitmq.common.errors import MessageIllegal, RequestRefused, StoreError, StoreFull, StoreReadOnly
+from orbitmq.common.errors import MessageIllegal, RequestRefused, StoreError, StoreFull, StoreReadOnly, WriteFailed
 from orbitmq.message import batch, flags, hosts, properties
 from orbitmq.message.message_id import offset_id
 from orbitmq.message.record_write import Message
@@ -63,9 +65,13 @@ class SendSettings(Protocol):
 
 
 class SendListener(Protocol):
-    """Hears of every message that was stored."""
+    """Hears how many messages of that many bytes together came into a topic."""
 
-    def stored(self, topic: str, queue_id: int, count: int, size: int) -> None: ...
+    def stored(self, topic: str, count: int, size: int) -> None: ...
+
+    def refused(self, cause: str, count: int = 1) -> None:
+        """So many sends were refused for the broker's sake, not for their own."""
+        ...
 
 
 class _Sent(NamedTuple):
@@ -92,16 +98,20 @@ class SendProcessor:
         new_unique_key: Callable[[], str],
         listener: SendListener,
         random: Random,
+        busy: Callable[[], Busy | None],
+        messages: PluggableStore | None = None,
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._groups = groups
         self._store = store
+        self._messages = messages or store  # what plug-ins may change of it
         self._store_host = store_host
         self._now_ms = now_ms
         self._new_unique_key = new_unique_key
         self._listener = listener
         self._random = random
+        self._busy = busy
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -112,12 +122,12 @@ class SendProcessor:
 
     def send(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Store one message, or a batch, if the header says that it is one: the code alone does not."""
-        kind = SendMessageRequestHeader if request.code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
-        header = kind.from_fields(request.ext_fields)
+        self._admit()
+        header = send_header(request)
         if header.batch:
             return self._store_batch(channel, request, header)
         sent = self._checked(channel, request, header)
-        return self._answered(channel, request, sent, lambda: [self._store.append(sent.message)])
+        return self._answered(channel, request, sent, lambda: [self._messages.append(sent.message)])
 
     def _store_batch(self, channel: Channel, request: RemotingCommand, header: SendMessageRequestHeader) -> RemotingCommand | None:
         """Store the messages of a batch one behind the other, each with the properties that its producer gave it and no more."""
@@ -127,15 +137,22 @@ class SendProcessor:
         try:
             if sent.topic.attributes.get("queue.type") == "BatchCQ":
                 batch.make_inner(sent.message)
-                return self._answered(channel, request, sent, lambda: [self._store.append(sent.message)])
+                return self._answered(channel, request, sent, lambda: [self._messages.append(sent.message)])
             messages = batch.split(sent.message)
         except MessageIllegal as error:
             raise _illegal(str(error)) from error
         if not messages:
             raise _illegal("a batch without a message; send at least one")
-        return self._answered(channel, request, sent, lambda: self._store.append_batch(messages))
+        return self._answered(channel, request, sent, lambda: self._messages.append_batch(messages))
 
     # -- what may be sent
+
+    def _admit(self) -> None:
+        """Refuse it when the broker is behind, before anything is done with it."""
+        busy = self._busy()
+        if busy is not None:
+            self._listener.refused(busy.cause.value)
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, busy.remark)
 
     def _checked(self, channel: Channel, request: RemotingCommand, header: SendMessageRequestHeader) -> _Sent:
         """Everything that can be refused, in the original's order; then the message as it will be stored."""
@@ -154,7 +171,11 @@ class SendProcessor:
                 f"request queueId[{queue_id}] is illegal, {header.topic} has {queue_count} queues: send to one of 0 to {queue_count - 1}",
             )
         if queue_id < 0:
-            queue_id = self._random.randrange(topic.write_queue_nums) if topic.write_queue_nums > 0 else 0
+            if topic.write_queue_nums < 1:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR, f"topic[{header.topic}] has no queue to write to: give it one, or send to a queue by its id"
+                )
+            queue_id = self._random.randrange(topic.write_queue_nums)
         found = properties.parse(header.properties or "")
         self._check_kind(found, header)
         reconsume_times = header.reconsume_times or 0
@@ -245,9 +266,10 @@ class SendProcessor:
     ) -> RemotingCommand | None:
         """Store it, and answer: at once, or when the disk has it."""
         appended = self._stored(append)
-        self._listener.stored(sent.topic.name, sent.message.queue_id, len(appended), sum(each.size for each in appended))
+        self._listener.stored(sent.topic.name, len(appended), sum(each.size for each in appended))
         header = self._header(sent, appended)
-        if self._store.config.flush_mode is FlushMode.ASYNC or not sent.waits:
+        is_safe = self._store.config.flush_mode is FlushMode.ASYNC or not sent.waits
+        if is_safe and self._topics.is_saved(sent.topic.name):
             return request.answer(ResponseCode.SUCCESS, header=header)
 
         if request.is_oneway:
@@ -255,19 +277,47 @@ class SendProcessor:
 
         def tell(outcome: Outcome) -> None:
             code, remark = _OUTCOMES.get(outcome, (ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal))
-            channel.send(request.answer(code, remark, header=header))
+            self._send_when_topic_is_saved(channel, sent.topic.name, request.answer(code, remark, header=header))
 
-        self._store.when_safe(appended[-1].end, tell)
+        if is_safe:
+            tell(Outcome.DONE)
+        else:
+            self._store.when_safe(appended[-1].end, tell, len(appended))
         return None
 
-    def _stored(self, append: Callable[[], list[Appended]]) -> list[Appended]:
+    def _send_when_topic_is_saved(self, channel: Channel, topic: str, answer: RemotingCommand) -> None:
+        """Send the answer; for a topic that is new, once a restart would know it too: without it nobody could read the message."""
+
+        def tell(failure: Exception | None) -> None:
+            if failure is not None and answer.code == ResponseCode.SUCCESS:
+                answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
+                answer.remark = (
+                    f"the message is stored, and its topic[{topic}], which is new, could not be saved: {failure}; it is tried again, "
+                    "and has to be created anew if the broker stops before"
+                )
+            channel.send(answer)
+
+        if self._topics.is_saved(topic):
+            channel.send(answer)
+        else:
+            self._topics.when_saved(tell)
+
+    def _stored(self, append: Callable[[], list[Appended]], pending_count: int = 0) -> list[Appended]:
+        """Append and write, along with so many messages that were appended before."""
+        appended: list[Appended] = []
         try:
             appended = append()
             self._store.commit()
         except MessageIllegal as error:
             raise _illegal(str(error)) from error
         except (StoreReadOnly, StoreFull) as error:
+            is_full = isinstance(error, StoreFull) and self._store.retention.write_refusal is not None
+            self._listener.refused((Cause.DISK_FULL if is_full else Cause.DISK_ERROR).value)
             raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}") from error
+        except WriteFailed as error:
+            self._listener.refused(Cause.DISK_ERROR.value, pending_count + len(appended))
+            remark = f"service not available now: {error}; free or mend the disk of the commit log, or send to another broker"
+            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, remark) from error
         except StoreError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the message was not stored: {error}") from error
         return appended
@@ -281,6 +331,12 @@ class SendProcessor:
             msg_region=self._settings.region_id,
             trace_on=self._settings.trace_on,
         )
+
+
+def send_header(request: RemotingCommand) -> SendMessageRequestHeader:
+    """The header of a send in either spelling."""
+    kind = SendMessageRequestHeader if request.code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
+    return kind.from_fields(request.ext_fields)
 
 
 def _illegal(remark: str) -> RequestRefused:

@@ -11,11 +11,11 @@ from typing import Final, Protocol
 from orbitmq.broker.attributes import parse_changes
 from orbitmq.broker.offsets import Offsets
 from orbitmq.broker.processors.admin_answers import (
+    QUEUES_MAX,
     REMARK_LEFT,
     PageSettings,
     WhenSaved,
     answer_when_saved,
-    min_offset,
     read_body,
     wanted_page,
 )
@@ -44,7 +44,6 @@ from orbitmq.store.message_store import MessageStore
 from orbitmq.store.types import QueueKey, QueueOffset
 
 _FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
-_QUEUES_MAX: Final = 1 << 16  # ours: every queue costs each answer that lists them
 _PERM_MAX: Final = PERM_PRIORITY | PERM_READ | PERM_WRITE | PERM_INHERIT
 _LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 
@@ -172,7 +171,7 @@ class TopicProcessor:
         topic = headers.GetTopicConfigRequestHeader.from_fields(request.ext_fields).topic
         config = self._topics.find(topic)
         if config is None:
-            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}; create it, or ask another broker")
         return request.answer(ResponseCode.SUCCESS, body=fastjson.dumps(config.to_json()))
 
     def get_system_topics(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -182,7 +181,7 @@ class TopicProcessor:
         topic = headers.GetTopicStatsInfoRequestHeader.from_fields(request.ext_fields).topic
         config = self._topics.find(topic)
         if config is None:
-            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist; send to it, or create it")
         offsets = {
             MessageQueue(topic, self._settings.broker_name, queue_id): self._ends(topic, queue_id)
             for queue_id in range(max(config.read_queue_nums, config.write_queue_nums))
@@ -193,7 +192,7 @@ class TopicProcessor:
         queues = self._store.queues
         end = queues.max_offset(topic, queue_id)
         last_ms = self._store.reads.store_time_of(QueueKey(topic, queue_id), QueueOffset(end - 1)) if end > 0 else 0
-        return TopicOffset(min_offset(queues, topic, queue_id), end, last_ms)
+        return TopicOffset(queues.min_offset(topic, queue_id), end, last_ms)
 
 
 def _check(config: TopicConfig) -> None:
@@ -204,9 +203,9 @@ def _check(config: TopicConfig) -> None:
             f"topicFilterType = [{config.filter_type}] value invalid; it is one of {', '.join(_FILTER_TYPES)}",
         )
     for name, count in (("readQueueNums", config.read_queue_nums), ("writeQueueNums", config.write_queue_nums)):
-        if not 0 <= count <= _QUEUES_MAX:
+        if not 0 <= count <= QUEUES_MAX:
             raise RequestRefused(
-                ResponseCode.INVALID_PARAMETER, f"{name}={count} of topic[{config.name}] cannot be served; give 0 to {_QUEUES_MAX} queues"
+                ResponseCode.INVALID_PARAMETER, f"{name}={count} of topic[{config.name}] cannot be served; give 0 to {QUEUES_MAX} queues"
             )
     if not 0 <= config.perm <= _PERM_MAX:
         raise RequestRefused(

@@ -23,6 +23,7 @@ _POP: Final = "Pop consumption is not served."
 _TIMER: Final = "Delayed and timed messages are not delivered yet."
 _TRANSACTIONS: Final = "Transactions are not served yet."
 _REPLICATION: Final = "This broker is a master without slaves."
+_FILTER_SERVERS: Final = "No filter server is started; one that registers is told to name servers."
 _COMPACTION: Final = "Compaction of topics is not served."
 _COLD: Final = "Reads of old messages are not throttled."
 _METRICS: Final = "All figures are kept, and exported to Prometheus alone."
@@ -30,7 +31,7 @@ _MEMORY: Final = "A knob of Java's locks, buffers and mapped files."
 _RECOVERY: Final = "Recovery, index and retention have rules of their own here, which docs/format/store.md tells."
 _FILTER: Final = "Filters read every message that they decide on, and counts are exact."
 _CLIENTS: Final = (
-    "Offsets are safe when a commit is answered, clients gone after 120 s of silence; replies and subscriptions have no further rules."
+    "Offsets are safe when a commit is answered; clients are known until 120 s of silence; replies and subscriptions have no further rules."
 )
 
 _BROKER: Final = {
@@ -39,16 +40,14 @@ _BROKER: Final = {
         +litePullMessageThreadPoolNums=20 +ackMessageThreadPoolNums=16 processReplyMessageThreadPoolNums=20
         queryMessageThreadPoolNums=10 adminBrokerThreadPoolNums=16 clientManageThreadPoolNums=32 consumerManageThreadPoolNums=32
         +loadBalanceProcessorThreadPoolNums=32 heartbeatThreadPoolNums=2 +recoverThreadPoolNums=32
-        endTransactionThreadPoolNums=12 sendThreadPoolQueueCapacity=10000 putThreadPoolQueueCapacity=10000
-        pullThreadPoolQueueCapacity=100000 +litePullThreadPoolQueueCapacity=100000 +ackThreadPoolQueueCapacity=100000
+        endTransactionThreadPoolNums=12 putThreadPoolQueueCapacity=10000 pullThreadPoolQueueCapacity=100000
+        +litePullThreadPoolQueueCapacity=100000 +ackThreadPoolQueueCapacity=100000
         replyThreadPoolQueueCapacity=10000 queryThreadPoolQueueCapacity=20000 clientManagerThreadPoolQueueCapacity=1000000
         consumerManagerThreadPoolQueueCapacity=1000000 heartbeatThreadPoolQueueCapacity=50000
-        endTransactionPoolQueueCapacity=100000 +adminBrokerThreadPoolQueueCapacity=10000
-        +loadBalanceThreadPoolQueueCapacity=100000 isolateLogEnable=false +asyncSendEnable=true
-        +enableFastChannelEventProcess=false brokerFastFailureEnable=true waitTimeMillsInSendQueue=200
-        waitTimeMillsInPullQueue=5000 +waitTimeMillsInLitePullQueue=5000 waitTimeMillsInHeartbeatQueue=31000
-        waitTimeMillsInTransactionQueue=3000 +waitTimeMillsInAckQueue=3000 +waitTimeMillsInAdminBrokerQueue=5000
-        +enableNetWorkFlowControl=false
+        endTransactionPoolQueueCapacity=100000 +loadBalanceThreadPoolQueueCapacity=100000 isolateLogEnable=false
+        +asyncSendEnable=true +enableFastChannelEventProcess=false waitTimeMillsInPullQueue=5000
+        +waitTimeMillsInLitePullQueue=5000 waitTimeMillsInHeartbeatQueue=31000
+        waitTimeMillsInTransactionQueue=3000 +waitTimeMillsInAckQueue=3000 +enableNetWorkFlowControl=false
     """,
     _ROCKSDB: """
         +popConsumerFSServiceInit=true +popConsumerKVServiceLog=false +popConsumerKVServiceInit=false
@@ -113,10 +112,9 @@ _BROKER: Final = {
         filterSupportRetry=false
     """,
     _CLIENTS: """
-        flushConsumerOffsetInterval=5000 flushConsumerOffsetHistoryInterval=60000 disableConsumeIfConsumerReadSlowly=false
-        consumerFallbehindThreshold=17179869184 +enableBroadcastOffsetStore=true +broadcastOffsetExpireSecond=120
+        flushConsumerOffsetHistoryInterval=60000 +enableBroadcastOffsetStore=true +broadcastOffsetExpireSecond=120
         +broadcastOffsetExpireMaxSecond=300 +realTimeNotifyConsumerChange=true storeReplyMessageEnable=true
-        +useStaticSubscription=false +channelExpiredTimeout=120000 +subscriptionExpiredTimeout=600000
+        +useStaticSubscription=false +channelExpiredTimeout=120000 +subscriptionExpiredTimeout=600000 +enableRegisterProducer=true
     """,
 }
 _STORE: Final = {
@@ -125,7 +123,6 @@ _STORE: Final = {
         +timerReputServiceMaxPoolSize=6 +timerReputServiceQueueCapacity=10000 transientStorePoolSize=5 +dispatchCqThreads=10
         +dispatchCqCacheNum=4096 +enableAsyncReput=true +maxAsyncPutMessageRequests=5000
         +enableBuildConsumeQueueConcurrently=false +batchDispatchRequestThreadPoolNums=16 +topicQueueLockNum=32
-        osPageCacheBusyTimeOutMills=1000
     """,
     _ROCKSDB: """
         +timerRocksDBEnable=false +timerRocksDBStopScan=false +timerRocksDBPrecisionMs=1000 +timerRocksDBRollMaxTps=8000.0
@@ -169,7 +166,7 @@ _STORE: Final = {
         +maxOffsetMapSize=104857600 +enableCompaction=true
     """,
     _COLD: """
-        +coldDataFlowControlEnable=false +coldDataScanEnable=false +dataReadAheadEnable=true
+        +coldDataFlowControlEnable=false +coldDataScanEnable=false
     """,
     _METRICS: """
         diskFallRecorded=true
@@ -202,7 +199,8 @@ _STORE: Final = {
 _RETIRED: Final = {
     _TIMER: "-maxDelayTime=40",
     _REPLICATION: "-haSlaveFallbehindMax=268435456 -isEnableBatchPush=false",
-    _METRICS: "-filterServerNums=0 -commercialEnable=true -commercialTimerCount=1 -commercialTransCount=1 -commercialBigCount=1",
+    _FILTER_SERVERS: "-filterServerNums=0",
+    _METRICS: "-commercialEnable=true -commercialTimerCount=1 -commercialTransCount=1 -commercialBigCount=1",
 }
 
 

@@ -79,9 +79,6 @@ class BrokerSettings(Settings):
         500, "The version of the offsets grows with every so many commits.", minimum=1, releases=APACHE_5
     )
 
-    enable_register_producer: bool = key(
-        True, "Whether heartbeats make producers known, so that they can be asked.", dynamic=True, releases=APACHE_5
-    )
     notify_consumer_ids_changed_enable: bool = key(
         True, "Whether consumers are told at once when others of their group come and go.", dynamic=True
     )
@@ -90,7 +87,35 @@ class BrokerSettings(Settings):
     long_polling_enable: bool = key(True, "Whether a pull that finds nothing waits for a message.", dynamic=True)
     short_polling_time_mills: Long = key(1000, "How long it waits when `longPollingEnable` is off, ms.", minimum=0, dynamic=True)
     lite_pull_message_enable: bool = key(True, "Whether lite pull consumers are served.", dynamic=True, releases=APACHE_5)
+    flush_consumer_offset_interval: int = key(
+        5000, "How often consumerOffset.json is written, ms; what was committed since is in a journal beside it.", minimum=100
+    )
+    disable_consume_if_consumer_read_slowly: bool = key(
+        False, "Whether a group that reads too far behind, by the key below, may read no more: `consumeEnable` becomes false.", dynamic=True
+    )
+    consumer_fallbehind_threshold: Long = key(
+        16 << 30,
+        "How many bytes of the log a group may be behind, while it reads, before that; looked at every 3 minutes.",
+        minimum=0,
+        dynamic=True,
+    )
     slave_read_enable: bool = key(False, "Whether consumers that fell behind are sent to a slave.", dynamic=True)
+
+    broker_fast_failure_enable: bool = key(
+        True,
+        "Whether sends that waited too long are refused, by `waitTimeMillsInSendQueue` and `osPageCacheBusyTimeOutMills`: see broker.md.",
+        dynamic=True,
+    )
+    wait_time_mills_in_send_queue: Long = key(
+        200, "Sends are refused when the broker is later than this twice in a row, ms.", minimum=1, dynamic=True
+    )
+    send_thread_pool_queue_capacity: int = key(
+        10_000, "With `SYNC_FLUSH`: how many messages may wait for the disk before sends are refused.", minimum=1, dynamic=True
+    )
+    admin_broker_thread_pool_queue_capacity: int = key(
+        10_000, "How many requests that ask others, or the disk, may wait for their turn.", minimum=1, dynamic=True, releases=APACHE_5
+    )
+    wait_time_mills_in_admin_broker_queue: Long = key(5000, "How long they may, ms.", minimum=1, dynamic=True, releases=APACHE_5)
 
     metrics_exporter_type: MetricsExporter = key(
         MetricsExporter.DISABLE, "`PROM` serves metrics to Prometheus over HTTP; `OTLP_GRPC` and `LOG` are refused.", releases=APACHE_5
@@ -110,7 +135,9 @@ class BrokerSettings(Settings):
     enable_controller_mode: bool = key(
         False, "There is no controller that could elect a master among replicas.", use=Use.REFUSED, releases=APACHE_5
     )
-    message_store_plug_in: str = key("", "A Java class cannot be loaded here.", use=Use.REFUSED)
+    message_store_plug_in: str = key(
+        "", "Plug-ins around the store: names of entry points, separated by commas, the outermost first. See plugins.md."
+    )
     config_manager_version: str = key(
         "v1", "Topics, groups and offsets are kept as JSON files: there is no RocksDB here.", use=Use.REFUSED, releases=APACHE_5
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
-from orbitmq.common.config import APACHE_5, OWN, Settings, Use, key
+from orbitmq.common.config import APACHE_5, OWN, Long, Settings, Use, key
 from orbitmq.store.config import FlushMode
 
 _ONE_MASTER = "Replication is not part of this broker: it is a master without slaves."
@@ -61,6 +61,9 @@ class StoreSettings(Settings):
         FlushMode.ASYNC, "`SYNC_FLUSH` acknowledges a message when the disk has it, `ASYNC_FLUSH` when the log has it.", important=True
     )
     sync_flush_timeout: int = key(5000, "How long a sender waits for the disk, ms.", minimum=1)
+    os_page_cache_busy_time_out_mills: Long = key(
+        1000, "Sends are refused when writes of the log held the broker for longer, ms.", minimum=1, dynamic=True
+    )
     flush_interval_commit_log: int = key(500, "How often the log is flushed with `ASYNC_FLUSH`, ms.", minimum=1, important=True)
     flush_commit_log_least_pages: int = key(4, "… when so many pages of 4 KiB are new.", minimum=0)
     flush_commit_log_thorough_interval: int = key(10_000, "… and however few are, ms.", minimum=1)
@@ -122,6 +125,12 @@ class StoreSettings(Settings):
         True, "Whether files that are not expired may go when the disk is full.", dynamic=True, important=True
     )
 
+    data_read_ahead_enable: bool = key(
+        True,
+        "Whether the system reads the log ahead of consumers; off, it reads what is asked for.",
+        dynamic=True,
+        releases=APACHE_5,
+    )
     broker_role: BrokerRole = key(
         BrokerRole.ASYNC_MASTER, "`SLAVE` is refused, and `SYNC_MASTER` is as `ASYNC_MASTER`: there is no replication yet.", important=True
     )

@@ -1,8 +1,12 @@
-"""The body that tells how replication stands, as RocketMQ 5.5.0 writes it."""
+"""The bodies that tell how replication and the check of a second store stand, as RocketMQ 5.5.0 writes them."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from orbitmq.protocol import fastjson
+
+ROCKSDB_CHECK_RUNS: Final = b'{"checkStatus":2}'
 
 
 def encode_ha_status(log_end: int) -> bytes:

@@ -28,6 +28,8 @@ GLOBAL_SCOPE: Final = "__global__"
 T = TypeVar("T")
 _INT32: Final = 1 << 31
 _INT64: Final = 1 << 63
+_TRUE: Final = (1, "true", "1")
+_FALSE: Final = (0, None, "false", "0", "")
 _TOPIC_MEMBERS: Final = (
     "topicName",
     "readQueueNums",
@@ -361,9 +363,16 @@ def text(members: Mapping[str, Any], name: str) -> str | None:
 
 
 def boolean(members: Mapping[str, Any], name: str) -> bool:
-    """The member as a truth value, false when it was not sent."""
+    """The member as a truth value, which a peer may also spell as a text or as 0 and 1; false when it was not sent."""
     value = members.get(name)
-    return value is True or (isinstance(value, str) and value.lower() == "true")
+    if type(value) is bool:
+        return value
+    spelled = value.lower() if isinstance(value, str) else value
+    if spelled in _TRUE:
+        return True
+    if spelled in _FALSE:
+        return False
+    raise ProtocolError(f"member {name} must be true or false, found {str(value)[:60]!r}")
 
 
 def texts(value: Any) -> list[str]:
@@ -386,7 +395,7 @@ def int_map(value: Any, convert: Callable[[Any], T]) -> dict[int, T]:
     members = as_object({} if value is None else value, "a map with numbers as keys")
     try:
         return {number: convert(members[key]) for number, key in sorted((int(key), key) for key in members)}
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ProtocolError(f"a map with numbers as keys is expected, found {str(value)[:60]!r}") from None
 
 

@@ -7,7 +7,8 @@ A header class declares its fields; how they travel follows from their types, wo
 - a field with a default is optional, and None means that it was not sent; all others are required.
 
 Reading is lenient, as the original's is: what cannot be read counts as not sent, names that the class does not know are
-passed over. A required field that is not there is refused, naming it.
+passed over. A required field that is not there is refused, naming it. A header that `IS_STRICT` also refuses a text that cannot be read
+where nothing would do: where a field that is not sent means more than one that is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from types import NoneType
-from typing import Annotated, Any, NamedTuple, Self, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args, get_origin, get_type_hints
 
 from orbitmq.common.errors import RequestRefused
 from orbitmq.protocol.codes import ResponseCode
@@ -48,7 +49,9 @@ class BoundaryType(Enum):
 _DIGITS_MAX = 100  # leading zeros are read, a text made to be slow is not
 
 
-class _FieldCodec(NamedTuple):
+class WireField(NamedTuple):
+    """How one field travels."""
+
     name: str
     wire_name: str
     parse: Callable[[str], Any] | None  # None: the text is the value
@@ -60,10 +63,12 @@ class _FieldCodec(NamedTuple):
 class Header:
     """A command's typed header."""
 
+    IS_STRICT: ClassVar[bool] = False
+
     def to_fields(self) -> dict[str, str]:
         """The ext fields of this header; fields without a value are left out."""
         texts: dict[str, str] = {}
-        for name, wire_name, _, format_value, _ in _codec(type(self)):
+        for name, wire_name, _, format_value, _ in wire_fields(type(self)):
             value = getattr(self, name)
             if value is not None:
                 texts[wire_name] = value if format_value is None else format_value(value)
@@ -74,16 +79,17 @@ class Header:
         """The header that the ext fields spell; RequestRefused when a required one is missing or cannot be read."""
         texts: Mapping[str, str | None] = {} if fields is None else fields
         values: dict[str, Any] = {}
-        for name, wire_name, parse, _, is_required in _codec(cls):
+        for name, wire_name, parse, _, is_required in wire_fields(cls):
             text = texts.get(wire_name)
             if text is not None:
                 value = text if parse is None else parse(text)
                 if value is not None:
                     values[name] = value
                     continue
-            if is_required:
+            if is_required or (text and cls.IS_STRICT):
                 what = "is missing" if text is None else f"cannot be read from {text[:100]!r}"
-                raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the field {wire_name} of {cls.__name__} {what}; it must be sent")
+                fix = "it must be sent" if is_required else "send a whole number, or leave it out"
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the field {wire_name} of {cls.__name__} {what}; {fix}")
         return cls(**values)
 
 
@@ -141,10 +147,10 @@ def _camel_case(name: str) -> str:
     return first + "".join(map(str.capitalize, others))
 
 
-_codecs: dict[type[Header], tuple[_FieldCodec, ...]] = {}
+_codecs: dict[type[Header], tuple[WireField, ...]] = {}
 
 
-def _codec(cls: type[Header]) -> tuple[_FieldCodec, ...]:
+def wire_fields(cls: type[Header]) -> tuple[WireField, ...]:
     """How the class's fields travel, in the order of declaration."""
     codec = _codecs.get(cls)
     if codec is None:
@@ -154,7 +160,7 @@ def _codec(cls: type[Header]) -> tuple[_FieldCodec, ...]:
     return codec
 
 
-def _field_codec(name: str, hint: Any, is_required: bool) -> _FieldCodec:
+def _field_codec(name: str, hint: Any, is_required: bool) -> WireField:
     wire_name, bits = _camel_case(name), None
     pending = [hint]
     kind: Any = None
@@ -171,11 +177,11 @@ def _field_codec(name: str, hint: Any, is_required: bool) -> _FieldCodec:
             assert kind is None, f"{name}: a header field has one type besides None, not {hint}"
             kind = part
     if kind is str:
-        return _FieldCodec(name, wire_name, None, None, is_required)
+        return WireField(name, wire_name, None, None, is_required)
     if kind is bool:
-        return _FieldCodec(name, wire_name, _parse_bool, _format_bool, is_required)
+        return WireField(name, wire_name, _parse_bool, _format_bool, is_required)
     if kind is BoundaryType:
-        return _FieldCodec(name, wire_name, _parse_boundary, _format_boundary, is_required)
+        return WireField(name, wire_name, _parse_boundary, _format_boundary, is_required)
     assert kind is int, f"{name}: {hint} is no type that a header field can have"
     assert bits is not None, f"{name}: declare it as Int32 or Int64"
-    return _FieldCodec(name, wire_name, _number_parser(bits), str, is_required)
+    return WireField(name, wire_name, _number_parser(bits), str, is_required)

@@ -1,6 +1,7 @@
 """Headers of consumer offsets and of positions in queues."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from orbitmq.protocol.headers.base import BoundaryType, Header, Int32, Int64, RpcRequestHeader, TopicRequestHeader
 
@@ -98,8 +99,9 @@ class GetEarliestMsgStoretimeResponseHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOffsetRequestHeader(TopicRequestHeader):
-    """222, and 220 broker to client: consume again from `timestamp`, or from `offset` of one queue."""
+    """222, and 220 broker to client: consume again from `timestamp`, or from `offset` of one queue; all queues when none is named."""
 
+    IS_STRICT: ClassVar[bool] = True
     group: str
     topic: str
     timestamp: Int64

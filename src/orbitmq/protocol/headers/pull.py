@@ -1,6 +1,7 @@
 """Headers of pulling."""
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Annotated
 
 from orbitmq.protocol.headers.base import Header, Int32, Int64, TopicRequestHeader, Wire
@@ -38,4 +39,20 @@ class PullMessageResponseHeader(Header):
     offset_delta: Int64 | None = None
     topic_sys_flag: Int32 | None = None
     group_sys_flag: Int32 | None = None
-    forbidden_type: Int32 | None = None
+
+
+class ForbiddenBy(IntEnum):
+    """Whose rule forbids a pull."""
+
+    BROKER = 1
+    GROUP = 2
+    TOPIC = 3
+    BROADCASTING = 4
+    SUBSCRIPTION = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullForbiddenResponseHeader(Header):
+    """Answer to a pull that is forbidden: the same header, without anything else in it."""
+
+    forbidden_type: Int32

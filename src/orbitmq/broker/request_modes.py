@@ -1,0 +1,41 @@
+"""Which groups pull and which pop, as operators said, and the file messageRequestMode.json that follows it.
+
+Sans-IO but for the file, which saves itself. Thread rule: the loop thread owns it. Nothing here pops: the table is kept, told and changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from orbitmq.broker.config_file import ConfigFile, Encoder
+from orbitmq.protocol.bodies.request_modes import RequestMode, decode_modes, encode_modes
+
+log = logging.getLogger(__name__)
+
+
+class RequestModes:
+    """See above."""
+
+    def __init__(self, file: ConfigFile) -> None:
+        self._file = file
+        self._table: dict[str, dict[str, RequestMode]] = {}
+        self.when_saved = file.when_saved
+
+    def load(self) -> None:
+        """Take over what the file says."""
+        loaded, _ = self._file.open(decode_modes, self._snapshot)
+        self._table = loaded or {}
+
+    def set(self, mode: RequestMode) -> None:
+        """Keep how a group gets messages of a topic."""
+        log.info("request_mode_set topic=%s group=%s mode=%s", mode.topic, mode.group, mode.mode)
+        self._table.setdefault(mode.topic, {})[mode.group] = mode
+        self._file.changed()
+
+    def encode(self) -> bytes:
+        """The answer to whoever asks for the whole table."""
+        return encode_modes(self._table)
+
+    def _snapshot(self) -> Encoder:
+        return partial(encode_modes, {topic: dict(groups) for topic, groups in self._table.items()}, pretty=True)

@@ -1,0 +1,66 @@
+"""Whether groups pull or pop messages of a topic: the body of SET_MESSAGE_REQUEST_MODE, and the file messageRequestMode.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from orbitmq.common.errors import ProtocolError
+from orbitmq.protocol import fastjson
+from orbitmq.protocol.bodies.nameserver import as_object, integer, text
+
+PULL: Final = "PULL"
+POP: Final = "POP"
+
+
+class RequestMode(NamedTuple):
+    """How a group gets messages of a topic; with how many others a consumer that pops shares its queues.
+
+    The mode is None where it was none that the original knows: it keeps such a one without.
+    """
+
+    topic: str
+    group: str
+    mode: str | None
+    pop_share_queue_num: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return fastjson.bean(consumerGroup=self.group, mode=self.mode, popShareQueueNum=self.pop_share_queue_num, topic=self.topic)
+
+    @classmethod
+    def from_json(cls, value: Any, topic: str = "", group: str = "") -> RequestMode:
+        """The mode that the members spell; `topic` and `group` where they do not say them."""
+        members = as_object(value, "SetMessageRequestModeRequestBody")
+        mode = text(members, "mode")
+        return cls(
+            text(members, "topic") or topic,
+            text(members, "consumerGroup") or group,
+            mode if mode in (PULL, POP) else None,
+            integer(members, "popShareQueueNum", 0),
+        )
+
+    @classmethod
+    def decode(cls, body: bytes) -> RequestMode:
+        members = as_object(fastjson.loads(body), "SetMessageRequestModeRequestBody")
+        if members.get("topic") is None or members.get("consumerGroup") is None:
+            raise ProtocolError("topic and consumerGroup must be said")
+        return cls.from_json(members)
+
+
+ModeTable = Mapping[str, Mapping[str, RequestMode]]  # by topic and group
+
+
+def encode_modes(table: ModeTable, *, pretty: bool = False) -> bytes:
+    """The answer to GET_ALL_MESSAGE_REQUEST_MODE, or the content of the file."""
+    dumps = fastjson.dumps_pretty if pretty else fastjson.dumps
+    modes = {topic: {group: mode.to_json() for group, mode in groups.items()} for topic, groups in table.items()}
+    return dumps({"messageRequestModeMap": modes})
+
+
+def decode_modes(data: bytes) -> dict[str, dict[str, RequestMode]]:
+    """The content of the file; ProtocolError when it is not whole."""
+    table = as_object(fastjson.loads(data), "messageRequestMode.json").get("messageRequestModeMap") or {}
+    return {
+        topic: {group: RequestMode.from_json(mode, topic, group) for group, mode in as_object(groups, "messageRequestModeMap").items()}
+        for topic, groups in as_object(table, "messageRequestModeMap").items()
+    }
