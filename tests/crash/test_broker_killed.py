@@ -1,6 +1,6 @@
 """A broker that is killed again and again while the real Java client sends to it and consumes from it: L1 of the fault ladder.
 
-`ORBITMQ_CRASH_ROUNDS` is how often it is killed in all, 20 unless told otherwise; half of them with each flush mode. One client lives
+`ORBITMQ_CRASH_ROUNDS` is how often it is killed in all, 100 unless told otherwise; half of them with each flush mode. One client lives
 through all rounds of a campaign: it sends every message once, and its consumer reads every queue from its first message on, so that what
 it consumed is what the broker kept. An operator asks for the committed offsets all the time. One line of JSON for each campaign.
 """
@@ -32,7 +32,7 @@ from requirements_table import lack
 
 pytestmark = [pytest.mark.crash, pytest.mark.needs("java", "maven")]
 
-ROUNDS = int(os.environ.get("ORBITMQ_CRASH_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("ORBITMQ_CRASH_ROUNDS", "100"))
 SEED = int(os.environ.get("ORBITMQ_CRASH_SEED", "0")) or Random().randrange(1 << 32)
 TOPIC, GROUP, QUEUES = "Crash", "crash-consumer", 4
 NEWS_MIN = 20  # so many messages are acknowledged, and consumed, in every round

@@ -6,25 +6,20 @@ Whatever they do: memory stays bounded, the log says why a connection was closed
 from __future__ import annotations
 
 import json
-import resource
 import socket
 import struct
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
 
+from bad_peers_room import FRAME_MAX, NOT_FRAMES, closed_by_server, everybody_else_is_served, open_files
 from interop import subject
 from interop.apache import Server, running, wait_until
-from interop.frames import BINARY_TYPE, Connection, Request
+from interop.frames import Connection, Request
 
 TOPICS = 20_000  # so that the answer of GET_ALL_TOPIC_LIST has some 400 kB
-MIB = 1 << 20
-FRAME_MAX = 16 * MIB
-LATENCY_MAX_S = 2.0  # generous: two busy cores are the least this runs on
 ROUTE = Request(105, {"topic": "topic-number-7"})
 ALL_TOPICS = Request(206)
 
@@ -59,92 +54,19 @@ def ask_route(server: Server) -> int:
         return client.ask(ROUTE).code
 
 
-def process_files(server: Server) -> Path:
-    """Where the system tells of the server's process."""
-    assert server._process is not None
-    return Path("/proc") / str(server._process.pid)
-
-
-def rss_mib(server: Server) -> float:
-    return int((process_files(server) / "status").read_text().split("VmRSS:")[1].split()[0]) / 1024
-
-
-def open_files(server: Server) -> int:
-    return sum(1 for _ in (process_files(server) / "fd").iterdir())
-
-
-@contextmanager
-def everybody_else_is_served(server: Server, *, growth_mib_max: float) -> Iterator[None]:
-    """A client asks for a route all the while the block runs; it must be answered in time, and the server must not swell."""
-    stop = threading.Event()
-    latencies_s: list[float] = []
-    problems: list[BaseException] = []
-
-    def ask() -> None:
-        try:
-            with Connection(server.address) as client:
-                while True:  # at least once, however soon the block is over
-                    begin = time.monotonic()
-                    answer = client.ask(ROUTE)
-                    latencies_s.append(time.monotonic() - begin)
-                    assert (answer.code, bool(answer.body)) == (0, True)
-                    if stop.wait(0.01):
-                        return
-        except BaseException as problem:
-            problems.append(problem)
-
-    before_mib = rss_mib(server)
-    client = threading.Thread(target=ask)
-    client.start()
-    try:
-        yield
-        grown_mib = rss_mib(server) - before_mib
-    finally:
-        stop.set()
-        client.join()
-    assert not problems, f"the well-behaved client failed: {problems!r}"
-    assert latencies_s
-    assert max(latencies_s) < LATENCY_MAX_S
-    assert grown_mib < growth_mib_max, f"the server grew by {grown_mib:.0f} MiB"
+def ask_for_route(client: Connection) -> None:
+    answer = client.ask(ROUTE)
+    assert (answer.code, bool(answer.body)) == (0, True)
 
 
 # ---------------------------------------------------------------- bytes that are no frames
 
 GOOD = ROUTE.encode(1)
-NOT_FRAMES = {
-    "the shortest has 4": struct.pack(">ii", 3, 0),
-    "a frame of length -1": struct.pack(">ii", -1, 0),
-    "at most 16777216": struct.pack(">ii", FRAME_MAX - 3, 100),
-    "the header says 5000 bytes": struct.pack(">ii", 100, 5000) + b" " * 96,
-    "serialize type 7": struct.pack(">ii", 100, 7 << 24 | 96) + b" " * 96,
-    "a frame of 1195725860 bytes": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "bad JSON text": Request(105, header=b'{"code":105,"opaque"').encode(1),
-    "a binary header of 4 bytes": Request(105, serialize_type=BINARY_TYPE, header=b"\x00\x69\x00\x01").encode(1),
-    "the field block of a binary header says 1073741824 bytes": Request(
-        105, serialize_type=BINARY_TYPE, header=struct.pack(">hbhiiii", 105, 0, 513, 1, 0, 0, 1 << 30)
-    ).encode(1),
-    "the remark of a binary header says 1073741824 bytes": Request(
-        105, serialize_type=BINARY_TYPE, header=struct.pack(">hbhiiii", 105, 0, 513, 1, 0, 1 << 30, 0)
-    ).encode(1),
-}
-
-
-def closed_by_server(peer: socket.socket, within_s: float = 5.0) -> bool:
-    """Whether the server ends the connection in time; what it sends before is read and dropped."""
-    peer.settimeout(within_s)
-    try:
-        while peer.recv(MIB):
-            pass
-    except ConnectionResetError:
-        return True
-    except TimeoutError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("reason", NOT_FRAMES)
 def test_bytes_that_are_no_frame_close_their_connection_and_the_log_says_why(server: Server, reason: str) -> None:
-    with everybody_else_is_served(server, growth_mib_max=8), socket.create_connection(("127.0.0.1", server.port)) as peer:
+    with everybody_else_is_served(server, ask_for_route, growth_mib_max=8), socket.create_connection(("127.0.0.1", server.port)) as peer:
         address = f"127.0.0.1:{peer.getsockname()[1]}"
         peer.sendall(NOT_FRAMES[reason])
         assert closed_by_server(peer)
@@ -157,7 +79,7 @@ def test_bytes_that_are_no_frame_close_their_connection_and_the_log_says_why(ser
 
 
 def test_garbage_from_many_peers_leaves_nothing_behind(server: Server) -> None:
-    with everybody_else_is_served(server, growth_mib_max=16):
+    with everybody_else_is_served(server, ask_for_route, growth_mib_max=16):
         for seed in range(200):
             with socket.create_connection(("127.0.0.1", server.port)) as peer:
                 peer.sendall(bytes((seed * 31 + n * n * 7 + 128) % 256 | (0x80 if n == 0 else 0) for n in range(2000)))
@@ -165,7 +87,7 @@ def test_garbage_from_many_peers_leaves_nothing_behind(server: Server) -> None:
 
 
 def test_a_frame_cut_anywhere_is_never_answered_and_one_completed_later_is(server: Server) -> None:
-    with everybody_else_is_served(server, growth_mib_max=16), ExitStack() as stack:
+    with everybody_else_is_served(server, ask_for_route, growth_mib_max=16), ExitStack() as stack:
         for cut in range(1, len(GOOD)):
             left = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
             left.sendall(GOOD[:cut])
@@ -179,7 +101,7 @@ def test_a_frame_cut_anywhere_is_never_answered_and_one_completed_later_is(serve
 
 def test_frames_that_announce_more_than_comes_cost_only_what_came(server: Server) -> None:
     announced = struct.pack(">ii", FRAME_MAX - 4, len(GOOD) - 8) + GOOD[8:]
-    with everybody_else_is_served(server, growth_mib_max=64), ExitStack() as stack:
+    with everybody_else_is_served(server, ask_for_route, growth_mib_max=64), ExitStack() as stack:
         peers = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(200)]
         for peer in peers:
             peer.sendall(announced + b"x" * 10_000)
@@ -196,7 +118,7 @@ def test_frames_that_announce_more_than_comes_cost_only_what_came(server: Server
 
 def test_peers_that_ask_for_big_answers_and_never_read_are_not_read_any_more(server: Server) -> None:
     questions = ALL_TOPICS.encode(1) * 100_000  # some 8 MB, to be answered by 40 GB
-    with everybody_else_is_served(server, growth_mib_max=128), ExitStack() as stack:
+    with everybody_else_is_served(server, ask_for_route, growth_mib_max=128), ExitStack() as stack:
         for _ in range(10):
             peer = stack.enter_context(socket.socket())
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -208,7 +130,7 @@ def test_peers_that_ask_for_big_answers_and_never_read_are_not_read_any_more(ser
 
 
 def test_frames_that_come_byte_by_byte_are_answered(server: Server) -> None:
-    with everybody_else_is_served(server, growth_mib_max=16), ExitStack() as stack:
+    with everybody_else_is_served(server, ask_for_route, growth_mib_max=16), ExitStack() as stack:
         peers = [stack.enter_context(Connection(server.address)) for _ in range(100)]
         for at in range(len(GOOD)):
             for peer in peers:
@@ -221,20 +143,9 @@ def test_frames_that_come_byte_by_byte_are_answered(server: Server) -> None:
 # ---------------------------------------------------------------- many peers
 
 
-@pytest.fixture
-def many_files() -> Iterator[None]:
-    """Let this process open as many files as the hard limit allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 11_000:
-        pytest.skip(f"10,000 connections need as many files at each end, the hard limit is {hard}: raise it by `ulimit -Hn`")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 @pytest.mark.usefixtures("many_files")
 def test_ten_thousand_idle_connections_are_cheap_and_each_of_them_can_ask(server: Server) -> None:
-    with everybody_else_is_served(server, growth_mib_max=32), ExitStack() as stack:
+    with everybody_else_is_served(server, ask_for_route, growth_mib_max=32), ExitStack() as stack:
         peers = []
         for number in range(10_000):
             source = f"127.0.0.{2 + number // 2500}"  # several addresses, should the ports of one run out
@@ -253,7 +164,7 @@ def test_ten_thousand_idle_connections_are_cheap_and_each_of_them_can_ask(server
 def test_a_thousand_connects_a_second_are_taken_for_seconds(server: Server) -> None:
     rate, seconds = 1000, 3
     begin = time.monotonic()
-    with everybody_else_is_served(server, growth_mib_max=32):
+    with everybody_else_is_served(server, ask_for_route, growth_mib_max=32):
         for number in range(rate * seconds):
             time.sleep(max(0.0, begin + number / rate - time.monotonic()))
             peer = socket.create_connection(("127.0.0.1", server.port), 5)

@@ -1,0 +1,154 @@
+"""The disk fills up under a real broker process: sends are refused and say why, everything else goes on, and nothing acknowledged is lost.
+
+The store lies on a small file system in memory of its own, which takes root to mount: without that the tests are skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from bad_input_room import SERVED
+from bad_peers_room import MIB, SERVED_WITHIN_S
+from interop.apache import Server, running, wait_until
+from interop.broker_clients import our_broker
+from interop.frames import Answer, Connection, Request
+from orbitmq.message.record import decode_all
+from orbitmq.protocol.codes import ResponseCode
+
+SEND = SERVED[310].good_fields
+PULL = SERVED[11].good_fields
+COMMIT = SERVED[15].good_fields
+BODY_SIZE = 100_000
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 32 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("a small disk is mounted for this, which only root may do")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", folder], capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+@pytest.fixture(params=["ASYNC_FLUSH", "SYNC_FLUSH"])
+def server(request: pytest.FixtureRequest, tmp_path: Path, disk: Path) -> Server:
+    """A broker on that disk, not started yet. It deletes nothing to make room."""
+    settings = {
+        "storePathRootDir": disk / "store",
+        "storePathCommitLog": disk / "store" / "commitlog",
+        "mappedFileSizeCommitLog": 2 * MIB,
+        "flushDiskType": request.param,
+        "cleanFileForciblyEnable": "false",
+    }
+    return our_broker(tmp_path / "home", ["127.0.0.1:1"], settings)
+
+
+class Producer:
+    """Sends numbered messages, and knows which were acknowledged, and where."""
+
+    def __init__(self) -> None:
+        self.acknowledged: dict[int, bytes] = {}  # by their offsets
+        self._numbers = count()
+
+    def send(self, connection: Connection) -> Answer:
+        body = b"%d" % next(self._numbers) + bytes(BODY_SIZE)
+        answer = connection.ask(Request(310, {**SEND, "b": "T", "d": "1"}, body))
+        if answer.code == ResponseCode.SUCCESS:
+            self.acknowledged[int(answer.fields["queueOffset"])] = body
+        return answer
+
+    def send_until_refused(self, connection: Connection) -> Answer:
+        for _ in range(10_000):
+            answer = self.send(connection)
+            if answer.code != ResponseCode.SUCCESS:
+                return answer
+        raise AssertionError("the disk is full, and everything is taken")
+
+    def check_all_there(self, connection: Connection) -> None:
+        """Read the queue from its beginning: every message that was acknowledged is where it was said to be."""
+        found: dict[int, bytes] = {}
+        while (answer := connection.ask(Request(11, {**PULL, "queueOffset": str(len(found))}))).code == ResponseCode.SUCCESS:
+            found |= {message.queue_offset: message.body for message in decode_all(answer.body)}
+        assert self.acknowledged
+        lost = [offset for offset, body in self.acknowledged.items() if found.get(offset) != body]
+        assert lost == []
+
+
+def fill(disk: Path) -> Path:
+    """Take all the room that is left."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+    return ballast
+
+
+def committed(connection: Connection) -> str | None:
+    return connection.ask(Request(14, {**SERVED[14].good_fields, "setZeroIfNotFound": "false"})).fields.get("offset")
+
+
+def test_sends_are_refused_while_the_disk_is_full_and_all_that_was_acknowledged_stays(server: Server, disk: Path) -> None:
+    producer = Producer()
+    with running(server), Connection(server.address, SERVED_WITHIN_S) as connection:
+        for _ in range(20):
+            answer = producer.send(connection)
+            assert answer.code == ResponseCode.SUCCESS, answer
+        producer.check_all_there(connection)  # which makes the group known
+        assert connection.ask(Request(15, COMMIT)).code == ResponseCode.SUCCESS
+
+        ballast = fill(disk)
+        check_refusal(producer.send_until_refused(connection))
+        for _ in range(20):
+            check_refusal(producer.send_until_refused(connection))
+        producer.check_all_there(connection)
+        commit = connection.ask(Request(15, {**COMMIT, "commitOffset": "7"}))
+        assert commit.code == ResponseCode.SUCCESS or "space" in (commit.remark or ""), commit
+        made = connection.ask(Request(17, {**SERVED[17].good_fields, "topic": "Made"}))
+        assert made.code == ResponseCode.SUCCESS or "No space left" in (made.remark or ""), made
+
+        ballast.unlink()
+        wait_until(lambda: producer.send(connection).code == ResponseCode.SUCCESS, "sends are accepted again")
+        for _ in range(20):
+            answer = producer.send(connection)
+            assert answer.code == ResponseCode.SUCCESS, answer
+        assert connection.ask(Request(15, {**COMMIT, "commitOffset": "9"})).code == ResponseCode.SUCCESS
+        producer.check_all_there(connection)
+    with running(server), Connection(server.address, SERVED_WITHIN_S) as connection:
+        producer.check_all_there(connection)
+        assert committed(connection) == "9"
+        assert producer.send(connection).code == ResponseCode.SUCCESS
+
+
+def test_messages_that_fill_the_disk_themselves_are_taken_up_to_the_last_that_fits(server: Server, disk: Path) -> None:
+    producer = Producer()
+    reserve = disk / "reserve"
+    reserve.write_bytes(bytes(MIB))
+    with running(server), Connection(server.address, SERVED_WITHIN_S) as connection:
+        check_refusal(producer.send_until_refused(connection))
+        assert len(producer.acknowledged) > 100, "of the 300 or so that fit"
+        producer.check_all_there(connection)
+    reserve.unlink()
+    with running(server), Connection(server.address, SERVED_WITHIN_S) as connection:
+        producer.check_all_there(connection)
+        check_refusal(producer.send_until_refused(connection))
+
+
+def check_refusal(answer: Answer) -> None:
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE, answer
+    remark = answer.remark or ""
+    assert "service not available now" in remark, remark
+    assert "No space left" in remark or "disk" in remark, remark
