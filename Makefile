@@ -52,6 +52,7 @@ bench: $(KERNELS)  ## speed beside Apache's servers, one JSON line per program
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/remoting.py
 	$(BIN)/python bench/nameserver.py
+	$(BIN)/python bench/broker.py
 
 docs: $(KERNELS)  ## rewrite the generated pages
 	$(BIN)/python tools/configuration_page.py

@@ -1,15 +1,18 @@
-"""Brokers to measure: ours and Apache's, each with the settings of a server that is meant to be fast, and topics with messages to pull.
+"""Brokers to measure: ours and Apache's, each with the settings of a server that is meant to be fast, and what they are asked apart from
+the load: topics, ends of queues, messages to pull.
 
-None of them registers anywhere: what name servers cost is another program's question.
+A broker registers with a name server only where clients must find it: what name servers cost is another program's question.
 """
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from _harness import APACHE_JVM_OPTIONS, ask, build_mqload
 from interop import apache
@@ -21,30 +24,38 @@ QUEUES = 8
 PULL_COUNT = 32
 PULL_TOPIC = "BenchmarkTest"  # every broker has it from the start
 OLD_RELEASE = "4.9.7"
-# The launchers make files small and quick to start with: these are the releases' own sizes. A cold JVM on a busy machine answers "busy"
-# after 200 ms, which ends a measurement: let it take its time instead.
+# On a busy machine a broker answers "busy" after 200 ms, which loses a round: let it take its time instead.
+_PATIENT = {"waitTimeMillsInSendQueue": 10_000, "osPageCacheBusyTimeOutMills": 10_000}
+# The launchers make files small and quick to start with: these are the releases' own sizes.
 _APACHE = {
+    **_PATIENT,
     "mappedFileSizeCommitLog": 1 << 30,
     "mappedFileSizeConsumeQueue": 6_000_000,
     "maxHashSlotNum": 5_000_000,
     "maxIndexNum": 20_000_000,
-    "waitTimeMillsInSendQueue": 10_000,
-    "osPageCacheBusyTimeOutMills": 10_000,
 }
 
 
-def broker(contender: str, home: Path, *, apache_version: str, settings: Mapping[str, object] | None = None) -> apache.Server:
-    """The broker of that contender, `orbitmq`, `apache` or `apache-4.9`, not started yet."""
+def release_of(contender: str, apache_version: str) -> apache.Release:
+    """The release that goes by that contender's name."""
+    return apache.Release(OLD_RELEASE if contender == "apache-4.9" else apache_version)
+
+
+def broker(
+    contender: str, home: Path, *, apache_version: str, settings: Mapping[str, object] | None = None, name_server: str = NOWHERE
+) -> apache.Server:
+    """The broker of that contender, `orbitmq`, `apache` or `apache-4.9`, not started yet; its store is `home/store`."""
     if contender != "orbitmq":
-        release = apache.Release(apache_version if contender == "apache" else OLD_RELEASE).fetch()
-        return apache.broker(release, home, [NOWHERE], settings={**_APACHE, **(settings or {})}, options=APACHE_JVM_OPTIONS)
+        release = release_of(contender, apache_version).fetch()
+        return apache.broker(release, home, [name_server], settings={**_APACHE, **(settings or {})}, options=APACHE_JVM_OPTIONS)
     home.mkdir(parents=True)
     port = apache.free_port((-2, 1))
     own = {
+        **_PATIENT,
         "listenPort": port,
         "brokerIP1": "127.0.0.1",
         "brokerName": "broker-a",
-        "namesrvAddr": NOWHERE,
+        "namesrvAddr": name_server,
         "storePathRootDir": home / "store",
     }
     configuration = home / "broker.conf"
@@ -53,28 +64,80 @@ def broker(contender: str, home: Path, *, apache_version: str, settings: Mapping
     return apache.Server(command, port, home / "console.log", {"ROCKETMQ_HOME": str(home), "HOME": str(home)})
 
 
+def first_send() -> RemotingCommand:
+    """A message for a topic that every broker has, as a client would send it."""
+    return RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=_send_fields(0), body=b"the first")
+
+
+def write_topics(home: Path, names: Sequence[str], queues: int) -> None:
+    """Give a broker that was not started yet these topics, by the file that all of them read: no broker likes to make 10,000 one by one."""
+    table = {
+        name: {"topicName": name, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6, "topicFilterType": "SINGLE_TAG"}
+        | {"topicSysFlag": 0, "order": False}
+        for name in names
+    }
+    folder = home / "store" / "config"
+    folder.mkdir(parents=True)
+    version = {"counter": 1, "timestamp": 1_700_000_000_000}
+    (folder / "topics.json").write_text(json.dumps({"dataVersion": version, "topicConfigTable": table}))
+
+
+class Desk:
+    """One connection to a broker for what is asked besides the load; every refusal is an error."""
+
+    def __init__(self, server: apache.Server) -> None:
+        self._peer = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._peer.close()
+
+    def make_topic(self, topic: str) -> None:
+        fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(QUEUES), "writeQueueNums": str(QUEUES), "perm": "6"}
+        flags = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+        self._demand(RequestCode.UPDATE_AND_CREATE_TOPIC, {**fields, **flags})
+
+    def make_group(self, group: str) -> None:
+        self._demand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps({"groupName": group, "consumeEnable": True}).encode())
+
+    def ends(self, topic: str) -> list[int]:
+        """How many messages each of the topic's queues has had."""
+        asked = ({"topic": topic, "queueId": str(queue)} for queue in range(QUEUES))
+        return [int(self._demand(RequestCode.GET_MAX_OFFSET, fields)["offset"]) for fields in asked]
+
+    def move_to_end(self, group: str, topic: str) -> None:
+        """Let the group's next consumer begin with the next message."""
+        for queue, end in enumerate(self.ends(topic)):
+            place = {"consumerGroup": group, "topic": topic, "queueId": str(queue), "commitOffset": str(end)}
+            self._demand(RequestCode.UPDATE_CONSUMER_OFFSET, place)
+
+    def send_one_more(self, queue: int) -> None:
+        self._demand(RequestCode.SEND_MESSAGE_V2, _send_fields(queue), b"one more")
+
+    def _demand(self, code: RequestCode, fields: dict[str, str], body: bytes | None = None) -> dict[str, str]:
+        answer = ask(self._peer, RemotingCommand(code, ext_fields=fields, body=body))
+        if answer.code != 0:
+            raise RuntimeError(f"{code.name} {fields}: the broker answered {answer!r}")
+        return answer.ext_fields or {}
+
+
+def send(server: apache.Server, messages: int, *more: str) -> None:
+    """Send so many messages, by mqload with these options."""
+    command = [str(build_mqload()), "-m", "send", "-p", str(server.port), "-c", "1", "-w", "64", "-N", str(messages), *more]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=600)
+
+
 def fill(server: apache.Server, messages: int) -> None:
     """Send messages to pull, and see that no queue ends where a pull does: then no pull of a round comes back empty."""
-    load = [str(build_mqload()), "-m", "send", "-T", PULL_TOPIC, "-q", str(QUEUES), "-p", str(server.port)]
-    subprocess.run([*load, "-c", "1", "-w", "64", "-N", str(messages)], check=True, stdout=subprocess.DEVNULL)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as peer:
-        for queue in range(QUEUES):
-            while _length(peer, queue) % PULL_COUNT == 0:
-                _demand(peer, RequestCode.SEND_MESSAGE_V2, _send_fields(queue), b"one more")
-
-
-def _length(peer: socket.socket, queue: int) -> int:
-    fields = _demand(peer, RequestCode.GET_MAX_OFFSET, {"topic": PULL_TOPIC, "queueId": str(queue)})
-    return int(fields["offset"])
+    send(server, messages, "-T", PULL_TOPIC, "-q", str(QUEUES))
+    with Desk(server) as desk:
+        for queue, end in enumerate(desk.ends(PULL_TOPIC)):
+            if end % PULL_COUNT == 0:
+                desk.send_one_more(queue)
 
 
 def _send_fields(queue: int) -> dict[str, str]:
     fields = {"a": "filler", "b": PULL_TOPIC, "c": "TBW102", "d": "4", "e": str(queue), "f": "0", "g": "1700000000000", "h": "0"}
     return {**fields, "i": "UNIQ_KEY\x017F0000010001251A69D73B1F00000000\x02"}
-
-
-def _demand(peer: socket.socket, code: RequestCode, fields: dict[str, str], body: bytes | None = None) -> dict[str, str]:
-    answer = ask(peer, RemotingCommand(code, ext_fields=fields, body=body))
-    if answer.code != 0:
-        raise RuntimeError(f"{code.name} {fields}: the broker answered {answer!r}")
-    return answer.ext_fields or {}

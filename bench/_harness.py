@@ -1,7 +1,8 @@
 """What the benchmarks share: the load generator, servers as child processes, interleaved rounds, medians, one JSON line.
 
 Knows which servers there are, not what is asked of them. Progress goes to standard error, the result to standard output.
-Invariant: contenders of one contest live at the same time and take turns (A B A B …), so noise of the machine meets all alike.
+Invariant: contenders of one contest live at the same time and take turns (A B A B …), so noise of the machine meets all alike;
+whoever has no turn is stopped meanwhile. A turn that fails is lost, said and counted, and the others go on.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import importlib.util
 import json
 import os
 import platform
+import signal
 import socket
 import statistics
 import subprocess
@@ -39,6 +41,16 @@ APACHE_JVM_OPTIONS = ("-XX:TieredStopAtLevel=4", "-XX:-UseSerialGC", "-XX:+UseG1
 
 QUIET_CPU_MAX = 0.05  # cores: what idle servers may use together
 NOISY_CPU_MIN = 0.2  # cores: when other processes use more, a measurement says little
+LOAD_WITHIN_S = 120.0  # more than its time: a load generator that waits longer than this for answers is not going to get them
+LOSSES = (RuntimeError, OSError, subprocess.SubprocessError)  # what a turn may fail by
+LOAD_KEYS = (
+    *("messages_per_s", "requests_per_s", "server_us_per_message", "server_us_per_request", "server_cpu"),
+    *("p50_us", "p99_us", "p999_us", "bytes_per_answer", "rss_mb", "other_cpu"),
+)
+RATIO_KEYS = (
+    *("messages_per_s", "requests_per_s", "server_us_per_message", "server_us_per_request"),
+    *("p50_us", "p99_us", "p999_us", "rss_mb", "mean_ms", "b2c_ms", "start_s", "idle_rss_mb"),
+)
 
 Result = dict[str, Any]
 
@@ -65,17 +77,26 @@ class Pace:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Pace:
-        return cls(rounds=1, seconds=1.0, settle_s=0.2, warm_up_s=1.0) if options.quick else cls(rounds=options.rounds)
+        return (
+            cls(rounds=1, seconds=1.0, settle_s=0.2, warm_up_s=1.0)
+            if options.quick
+            else cls(rounds=options.rounds, seconds=options.seconds)
+        )
 
 
-def parse_arguments(description: str, contenders: Sequence[str]) -> argparse.Namespace:
-    """The options that every program has."""
+def parse_arguments(description: str, contenders: Sequence[str], sections: Sequence[str] = ()) -> argparse.Namespace:
+    """The options that every program has; `--only` where there are sections."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="one short round, the smallest tables: does it work at all?")
     parser.add_argument("--rounds", type=int, default=Pace.rounds, help="how many rounds the medians are of (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=Pace.seconds, help="how long a turn is measured (%(default)s)")
     parser.add_argument("--server", action="append", choices=contenders, help="measure only this one; may be repeated (all)")
     parser.add_argument("--apache", default="5.5.0", metavar="VERSION", help="the release to compare with (%(default)s)")
+    if sections:
+        parser.add_argument("--only", action="append", choices=sections, help="measure only this section; may be repeated (all)")
     options = parser.parse_args()
+    if sections:
+        options.only = [section for section in sections if section in (options.only or sections)]
     options.server = options.server or list(contenders)
     return options
 
@@ -87,8 +108,21 @@ def say(text: str) -> None:
 
 def emit(program: str, options: argparse.Namespace, result: Result) -> None:
     """Print the result as one line of JSON, with what a reader needs to judge it."""
-    machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "kernels": kernels.mode()}
-    print(json.dumps({"program": program, "quick": options.quick, "apache": options.apache, "machine": machine, **result}), flush=True)
+    pace = Pace.of(options)
+    about = {"program": program, "quick": options.quick, "apache": options.apache, "rounds": pace.rounds, "seconds": pace.seconds}
+    print(json.dumps({**about, "machine": _machine(), **result}), flush=True)
+
+
+def _machine() -> Result:
+    processor = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    memory_kb = int(Path("/proc/meminfo").read_text().split("MemTotal:")[1].split()[0])
+    versions = {"linux": platform.release(), "python": platform.python_version(), "kernels": kernels.mode()}
+    return {
+        "cpus": os.cpu_count(),
+        "cpu": processor[0] if processor else platform.machine(),
+        "memory_gb": round(memory_kb / 1e6, 1),
+        **versions,
+    }
 
 
 def refuse_stale_kernels() -> None:
@@ -125,6 +159,13 @@ def ask(peer: socket.socket, request: RemotingCommand) -> RemotingCommand:
     return answer
 
 
+def ask_at(address: str, request: RemotingCommand) -> RemotingCommand:
+    """The same on a connection of its own."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as peer:
+        return ask(peer, request)
+
+
 def pid_of(server: apache.Server) -> int:
     process = server._process
     assert process is not None, "the server was not started"
@@ -144,30 +185,50 @@ def name_server(contender: str, home: Path, apache_version: str) -> apache.Serve
     return subject.name_server(home)
 
 
-def start_and_time(server: apache.Server, within_s: float = 60.0) -> float:
-    """Start the server and return the seconds until it answered its first request."""
+def start_and_time(server: apache.Server, within_s: float = 120.0, request: RemotingCommand | None = None) -> float:
+    """Start the server and return the seconds until its first answer; with a request, until the first that accepts it."""
     begin = time.perf_counter()
     server.start()
-    while True:
+    while server.is_alive() and time.perf_counter() - begin < within_s:
         try:
             with socket.create_connection(("127.0.0.1", server.port), timeout=within_s) as peer:
-                ask(peer, RemotingCommand(UNKNOWN_CODE))
-                return time.perf_counter() - begin
-        except ConnectionRefusedError:
-            if not server.is_alive() or time.perf_counter() - begin > within_s:
-                raise RuntimeError(f"the server did not come up:\n{server.console_tail()}") from None
+                answer = ask(peer, request or RemotingCommand(UNKNOWN_CODE))
+                taken_s = time.perf_counter() - begin
+        except ConnectionError:
             time.sleep(0.002)
+            continue
+        if not _listens(server):
+            raise RuntimeError(f"somebody else listens on port {server.port}; run again: another port is taken then")
+        if request is None or answer.code == 0:
+            return taken_s
+    why = f"is not up after {within_s:g} s" if server.is_alive() else "ended instead of coming up"
+    raise RuntimeError(f"the server {why}; it said:\n{server.console_tail()}")
+
+
+def _listens(server: apache.Server) -> bool:
+    """Whether it is this server's process that has its port, not one that was there before."""
+    listening = "0A"
+    sockets = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
+    inodes = {f"socket:[{row[9]}]" for row in sockets if row[3] == listening and int(row[1].rpartition(":")[2], 16) == server.port}
+    return any(str(descriptor.readlink()) in inodes for descriptor in Path(f"/proc/{pid_of(server)}/fd").iterdir())
 
 
 @contextmanager
 def running(make: Callable[[str, Path], apache.Server], contenders: Sequence[str]) -> Iterator[dict[str, apache.Server]]:
-    """The contenders' servers, started and answering, with their files in a directory that goes with them."""
+    """The contenders' servers, answering, with their files in a directory that goes with them; an Apache that fails is left out."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # servers end with us, those that are stopped too
     with tempfile.TemporaryDirectory(prefix="orbitmq-bench-") as directory, ExitStack() as stack:
         servers = {}
         for contender in contenders:
-            servers[contender] = server = make(contender, Path(directory) / contender)
-            stack.callback(server.stop)
-            say(f"{contender}: answers on {server.address} after {start_and_time(server):.2f} s")
+            try:
+                server = make(contender, Path(directory) / contender)
+                stack.callback(server.stop)
+                say(f"{contender}: answers on {server.address} after {start_and_time(server):.2f} s")
+                servers[contender] = server
+            except (*LOSSES, apache.ApacheUnavailable) as problem:
+                if not contender.startswith("apache"):
+                    raise
+                say(f"{contender}: lost, it does not start: {problem}")
         yield servers
 
 
@@ -177,40 +238,83 @@ def cpu_seconds(server: apache.Server) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def busy_seconds() -> float:
+    """The CPU time that all processes together have used so far."""
+    user, nice, system, _idle, _io, irq, soft_irq = map(int, Path("/proc/stat").read_text().split(maxsplit=8)[1:8])
+    return (user + nice + system + irq + soft_irq) / os.sysconf("SC_CLK_TCK")
+
+
 def busy_cores(during_s: float = 0.5) -> float:
     """How many cores all processes together use, by a look at the next moment."""
-
-    def busy_s() -> float:
-        user, nice, system, _idle, _io, irq, soft_irq = map(int, Path("/proc/stat").read_text().split(maxsplit=8)[1:8])
-        return (user + nice + system + irq + soft_irq) / os.sysconf("SC_CLK_TCK")
-
-    before_s = busy_s()
+    before_s = busy_seconds()
     time.sleep(during_s)
-    return (busy_s() - before_s) / during_s
+    return (busy_seconds() - before_s) / during_s
 
 
 def wait_until_quiet(servers: Collection[apache.Server], within_s: float = 15.0) -> None:
     """Wait until servers that are not asked do nothing: a JVM works on for seconds after its load, at the cost of whoever is next."""
     deadline = time.monotonic() + within_s
+    alive = [server for server in servers if server.is_alive()]
     while time.monotonic() < deadline:
-        before = sum(map(cpu_seconds, servers))
+        before = sum(map(cpu_seconds, alive))
         time.sleep(0.5)
-        if sum(map(cpu_seconds, servers)) - before <= 0.5 * QUIET_CPU_MAX:
+        if sum(map(cpu_seconds, alive)) - before <= 0.5 * QUIET_CPU_MAX:
             return
-    say(f"the servers were not quiet within {within_s:g} s: the next numbers suffer from it")
+
+
+@contextmanager
+def stopped(servers: Collection[apache.Server]) -> Iterator[None]:
+    """None of these runs inside the block: an Apache broker looks for work every millisecond, at the cost of whoever has the turn."""
+    alive = [server for server in servers if server.is_alive()]
+    try:
+        for server in alive:
+            server.send_signal(signal.SIGSTOP)
+        yield
+    finally:
+        for server in alive:
+            server.send_signal(signal.SIGCONT)
 
 
 def load(server: apache.Server, workload: Workload, seconds: float, warm_up_s: float) -> Result:
     """One run of the load generator; an answer code that is not the right one is an error."""
     shape = ["-c", str(workload.connections), "-w", str(workload.window), "-d", str(seconds), "-W", str(warm_up_s)]
     command = [str(build_mqload()), "-j", "-p", str(server.port), "-P", str(pid_of(server)), *shape, *workload.arguments]
-    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=seconds + warm_up_s + LOAD_WITHIN_S)
     if run.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}\nended with status {run.returncode}; the server said:\n{server.console_tail()}")
     report: Result = json.loads(run.stdout)
     if set(report["codes"]) != {str(workload.answer_code)}:
         raise RuntimeError(f"{workload.name}: answer codes {report['codes']}, all should be {workload.answer_code}")
-    return report
+    return {**report, "rss_mb": rss_mb(server)}
+
+
+def take_turns(
+    name: str,
+    servers: Mapping[str, apache.Server],
+    rounds: int,
+    turn: Callable[[str], Result],
+    *,
+    between: Callable[[], None] = lambda: None,
+    quiet_within_s: float = 15.0,
+    tell: Callable[[str], None] = say,
+) -> dict[str, list[Result]]:
+    """What `turn` reports of each contender, round after round; without the rounds that were lost."""
+    reports: dict[str, list[Result]] = {contender: [] for contender in servers}
+    for number in range(rounds):
+        for contender in servers:
+            where = f"{name}: round {number + 1}/{rounds} {contender}"
+            try:
+                between()
+                wait_until_quiet(servers.values(), quiet_within_s)
+                with stopped([server for rival, server in servers.items() if rival != contender]):
+                    reports[contender].append(report := turn(contender))
+            except LOSSES as problem:
+                tell(f"{where}: this round is lost: {problem}")
+                continue
+            latency = f", p99 {report['p99_us']:.0f} µs" if "p99_us" in report else ""
+            cost = f"{report['messages_per_s']:.0f}/s {report['server_us_per_message']:.1f} µs CPU"
+            tell(f"{where} {cost}{latency}, others {report['other_cpu']:.2f} cores")
+    return reports
 
 
 def contest(
@@ -219,52 +323,52 @@ def contest(
     pace: Pace,
     between: Callable[[], None] = lambda: None,
     quiet_within_s: float = 15.0,
+    tell: Callable[[str], None] = say,
 ) -> Result:
-    """Every workload in turn on every server, round after round; medians by workload and contender, and ratios to `apache`."""
+    """Every workload in turn on every server, round after round; medians by workload and contender, and ratios to Apache's."""
     measured = {}
     for workload in workloads:
         between()
         for contender, server in servers.items():
-            say(f"{workload.name}: warming {contender} up")
-            load(server, workload, pace.warm_up_s, 0.0)
-        rounds: dict[str, list[Result]] = {contender: [] for contender in servers}
-        for number in range(pace.rounds):
-            for contender, server in servers.items():
-                between()
-                wait_until_quiet(servers.values(), quiet_within_s)
-                rounds[contender].append(report := load(server, workload, pace.seconds, pace.settle_s))
-                say(
-                    f"{workload.name}: {number + 1}/{pace.rounds} {contender} {report['requests_per_s']:.0f}/s "
-                    f"{report['server_us_per_request']:.1f} µs CPU, p99 {report['p99_us']:.0f} µs, others {report['other_cpu']:.2f} cores"
-                )
-        measured[workload.name] = compare({contender: medians(reports) for contender, reports in rounds.items()})
+            tell(f"{workload.name}: warming {contender} up")
+            try:
+                load(server, workload, pace.warm_up_s, 0.0)
+            except LOSSES as problem:
+                tell(f"{workload.name}: {contender} could not be warmed up: {problem}")
+
+        def turn(contender: str, workload: Workload = workload) -> Result:
+            return load(servers[contender], workload, pace.seconds, pace.settle_s)
+
+        reports = take_turns(workload.name, servers, pace.rounds, turn, between=between, quiet_within_s=quiet_within_s, tell=tell)
+        measured[workload.name] = compare({contender: medians(of, pace.rounds) for contender, of in reports.items()})
     return measured
 
 
-def medians(reports: Sequence[Result]) -> Result:
-    """What is told of one contender under one workload."""
-    result = {
-        key: round(statistics.median(report[key] for report in reports), 1)
-        for key in (
-            *("messages_per_s", "requests_per_s", "server_us_per_message", "server_us_per_request", "server_cpu"),
-            *("p50_us", "p99_us", "p999_us", "bytes_per_answer", "other_cpu"),
-        )
-    }
-    rates = [report["requests_per_s"] for report in reports]
-    result["requests_per_s_range"] = [min(rates), max(rates)]
+def medians(reports: Sequence[Result], rounds: int, keys: Sequence[str] = LOAD_KEYS) -> Result:
+    """What is told of one contender under one workload; of none but lost rounds, that alone."""
+    result: Result = {"rounds_lost": rounds - len(reports)}
+    if reports:
+        result |= {key: round(statistics.median(report[key] for report in reports), 2) for key in keys}
+        rates = [report["messages_per_s"] for report in reports]
+        result["messages_per_s_range"] = [round(min(rates)), round(max(rates))]
     return result
 
 
 def compare(by_contender: dict[str, Result]) -> Result:
-    """Add the ratios of everybody's medians to Apache's; answers of different length are an error, for work left out is no speed."""
-    result: Result = {**by_contender, "noisy": any(ours["other_cpu"] >= NOISY_CPU_MIN for ours in by_contender.values())}
-    theirs = by_contender.get("apache")
-    for contender, ours in by_contender.items():
-        if theirs is None or ours is theirs:
-            continue
-        if not contender.startswith("apache") and abs(ours["bytes_per_answer"] - theirs["bytes_per_answer"]) > HEADERS_DIFFER_BYTES:
-            raise RuntimeError(f"{contender} answers {ours['bytes_per_answer']} bytes where Apache answers {theirs['bytes_per_answer']}")
-        result[f"{contender}/apache"] = {
-            key: round(ours[key] / theirs[key], 2) for key in ("requests_per_s", "server_us_per_request", "p50_us", "p99_us")
-        }
+    """Add the ratios of everybody's medians to those of each Apache.
+
+    None where answers are not as long as those of `apache`: work left out is no speed. Older releases store, and so answer, less.
+    """
+    result: Result = {**by_contender, "noisy": any(ours.get("other_cpu", 0.0) >= NOISY_CPU_MIN for ours in by_contender.values())}
+    for peer, theirs in by_contender.items():
+        for contender, ours in by_contender.items():
+            if not peer.startswith("apache") or contender.startswith("apache"):
+                continue
+            sizes = [each["bytes_per_answer"] for each in (ours, theirs) if "bytes_per_answer" in each]
+            if peer == "apache" and sizes and max(sizes) - min(sizes) > HEADERS_DIFFER_BYTES:
+                say(f"{contender} and {peer} answer {sizes} bytes: they are not compared")
+                continue
+            result[f"{contender}/{peer}"] = {
+                key: round(ours[key] / theirs[key], 3) for key in RATIO_KEYS if ours.get(key) and theirs.get(key)
+            }
     return result

@@ -5,7 +5,8 @@
 // One epoll loop per thread; each connection keeps up to `window` requests in flight. Requests freed by one read are
 // sent again by one write, which is how a client looks that shares one channel among its threads; window 1 is one
 // connection per thread. Latency runs from the moment a frame is handed to write() (or, in the open loop of -r, from
-// the moment it was due) to the parse of its answer, matched by opaque, so answers may come in any order.
+// the moment it was due) to the parse of its answer, matched by opaque, so answers may come in any order, however late.
+// With -m e2e it runs from the moment a message was due to the parse of the pull's answer that brings it.
 //
 // Frames are built once and copied per request; only what differs is patched in place, so numbers have a fixed width.
 #define _GNU_SOURCE
@@ -21,41 +22,50 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { SEND, PULL, REQUEST, IDLE };
-static const char *const MODES[] = {"send", "pull", "request", "idle"};
-enum { WARMING, MEASURING, STOPPED };
-enum { FIELDS_MAX = 32, CODES_MAX = 16, FRAME_MAX = 64 << 20, FIRST_OPAQUE = 1000000000 }; // ten digits, for two milliards
+enum { SEND, PULL, REQUEST, IDLE, E2E };
+static const char *const MODES[] = {"send", "pull", "request", "idle", "e2e"};
+enum { WARMING, MEASURING, DRAINING, STOPPED }; // draining: what was due is sent, what was sent arrives
+enum { FIELDS_MAX = 32, CODES_MAX = 16, FRAME_MAX = 64 << 20, DRAIN_S_MAX = 10 };
+enum { FIRST_OPAQUE = 1000000000, OPAQUES = 1000000000 }; // all of ten digits
+enum { PULL_NOT_FOUND = 19, PULL_RETRY_IMMEDIATELY = 20 };
+enum { RECORD_QUEUE_OFFSET = 20, RECORD_BODY_LENGTH = 84, RECORD_BODY = 88, STAMP = 16 }; // of hosts with IPv4; stamp: due, run
 
 // ---------------------------------------------------------------- options
-static const char *o_host = "127.0.0.1", *o_topic = NULL, *o_label = "", *o_fields[FIELDS_MAX][2]; // name, value
+static const char *o_topic = NULL, *o_label = "", *o_fields[FIELDS_MAX][2]; // name, value
 static int o_mode = SEND, o_port = 10911, o_connections = 64, o_window = 1, o_body = 256, o_threads = 1, o_queues = 8, o_batch = 32;
 static int o_items; // messages per request of a batch (0: no batches)
+static int o_topics = 1; // how many numbers take the place of %d in the topic's name
 static int o_binary, o_json, o_pid, o_tagless, o_code = -1, o_version = 513, o_fields_count, o_shuffled;
 static double o_seconds = 5, o_warm_up = 1, o_rate;
 static long o_count; // stop after this many answers (0: by time)
 
 static void usage(void) {
     fprintf(stderr,
-        "mqload [-m send|pull|request|idle] [options]\n"
-        "  where   -H host (127.0.0.1)  -p port (10911)  -c connections (64)  -w requests in flight per connection (1)  -t threads (1)\n"
+        "mqload [-m send|pull|request|idle|e2e] [options]\n"
+        "  where   127.0.0.1  -p port (10911)  -c connections (64)  -w requests in flight per connection (1)  -t threads (1)\n"
         "  how     -b binary headers instead of JSON  -V version ordinal in them (513 = 5.5.0)  -r requests/s: open loop (0: closed loop)\n"
         "  how long  -W warm-up seconds (1)  -d measured seconds (5)  -N stop after so many answers instead, without warm-up\n"
         "  report  -P pid of the server, for its CPU use  -l label  -j one JSON line\n"
         "  send    SEND_MESSAGE_V2: -T topic (BenchmarkTest)  -q queues, 1 to 10 (8)  -s body bytes (256)  -g without TAGS\n"
-        "          -B N: SEND_BATCH_MESSAGE of so many messages instead\n"
+        "          -B N: SEND_BATCH_MESSAGE of so many messages instead  -K N: topics, by numbers below N for %%d in -T, as -x says\n"
         "  pull    PULL_MESSAGE: -T topic (BenchmarkTest)  -q queues (8)  -n messages per pull (32)\n"
         "  request any code: -C code  -F name=value, may be repeated; %%d in a value is a number that counts from 0 below -T N\n"
         "          (1), in turn or, with -x, in random order; answers of any code and size are counted, by code\n"
+        "  e2e     messages sent at -r a second as by send, and brought by pulls that wait, one per queue, all on one more connection;\n"
+        "          latency is from when a message was due until it is there\n"
         "  idle    open the connections, print READY, keep them until stdin closes\n"
         "examples\n"
         "  mqload -m request -C 105 -F topic=T%%d -T 10000 -x -p 9876 -c 64 -P $(pidof java)    routes of 10,000 topics\n"
         "  mqload -m request -C 9999 -p 9876 -c 1 -w 64 -b -j                                  what an unknown code costs\n"
         "  mqload -m send -T Orders -c 64 -s 1024 -r 20000                                     20,000 messages a second\n"
-        "exit status: 0 good, 1 usage, 2 system call failed, 3 closed by the server, 4 wrong or refused answers (send, pull)\n");
+        "  mqload -m e2e -c 1 -w 1000 -r 5000                                                  how soon consumers have them\n"
+        "exit status: 0 good, 1 usage, 2 system call failed, 3 closed by the server, 4 wrong or refused answers, lost messages (send, pull, e2e)\n");
     exit(1);
 }
 
@@ -70,6 +80,7 @@ static uint64_t clock_ns(clockid_t clock) {
 static uint64_t now_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 
 static uint32_t get32(const uint8_t *p) { return (uint32_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3]; }
+static uint64_t get64(const uint8_t *p) { return (uint64_t)get32(p) << 32 | get32(p + 4); }
 static void put32(uint8_t *p, uint32_t v) { v = htonl(v); memcpy(p, &v, 4); }
 static void put16(uint8_t *p, uint32_t v) { p[0] = (uint8_t)(v >> 8); p[1] = (uint8_t)v; }
 static void put_decimal(uint8_t *p, uint64_t v, int width) { while (width--) { p[width] = '0' + v % 10; v /= 10; } }
@@ -95,8 +106,8 @@ static double percentile_us(const histogram *h, double q) {
 
 // ---------------------------------------------------------------- frames
 // Offsets of what is patched per request; 0: the frame has no such thing.
-typedef struct { uint8_t *bytes; int length, opaque, queue, born, unique, stride, offset; } frame; // stride: from item to item of a batch
-static frame *g_frames; // one; in request mode, one per value of %d
+typedef struct { uint8_t *bytes; int length, opaque, queue, born, unique, stride, offset, body; } frame; // stride: from item to item of a batch
+static frame *g_frames, g_pull; // one, or one per value of %d; what the consumer of e2e asks
 static int g_frames_count;
 
 static int add_text(uint8_t *to, const char *text, int length) { // JSON escapes; returns the bytes written
@@ -150,16 +161,16 @@ static void build(frame *f, int code, const char *const (*fields)[2], int *value
     put32(f->bytes, f->length - 4);
 }
 
-static void build_send(frame *f) {
+static void build_send(frame *f, const char *topic) {
     const char *properties = o_tagless ? "UNIQ_KEY\1" "7F0000010001251A69D73B1F00000000" "\2WAIT\1true\2"
                                        : "UNIQ_KEY\1" "7F0000010001251A69D73B1F00000000" "\2WAIT\1true\2TAGS\1TagA\2";
     int item = 22 + o_body + (int)strlen(properties);
-    const char *const fields[][2] = {{"a", "benchmark_producer"}, {"b", o_topic}, {"c", "TBW102"}, {"d", "4"}, {"e", "0"}, {"f", "0"},
+    const char *const fields[][2] = {{"a", "benchmark_producer"}, {"b", topic}, {"c", "TBW102"}, {"d", "4"}, {"e", "0"}, {"f", "0"},
         {"g", "1700000000000"}, {"h", "0"}, {"i", o_items ? "WAIT\1true\2" : properties}, {"j", "0"}, {"k", "false"},
         {"m", o_items ? "true" : "false"}, {"n", "broker-a"}, {NULL, NULL}};
     int at[sizeof fields / sizeof *fields];
     build(f, o_items ? 320 : 310, fields, at, o_items ? o_items * item : o_body);
-    f->queue = at[4]; f->born = at[6];
+    f->queue = at[4]; f->born = at[6]; f->body = f->length - o_body;
     f->unique = at[8] + (o_binary ? 9 : 14) + 24; // the name and its separator, which JSON escapes; then the last eight digits
     if (!o_items) return;
     uint8_t *p = f->bytes + f->length - o_items * item;
@@ -173,15 +184,23 @@ static void build_send(frame *f) {
     }
 }
 
-static void build_pull(frame *f) {
+static void build_pull(frame *f, const char *flags) {
     char batch[16];
     snprintf(batch, sizeof batch, "%d", o_batch);
     const char *const fields[][2] = {{"consumerGroup", "benchmark_consumer"}, {"topic", o_topic}, {"queueId", "0"},
-        {"queueOffset", "0000000000000"}, {"maxMsgNums", batch}, {"sysFlag", "4"}, {"commitOffset", "0"}, {"suspendTimeoutMillis", "15000"},
+        {"queueOffset", "0000000000000"}, {"maxMsgNums", batch}, {"sysFlag", flags}, {"commitOffset", "0"}, {"suspendTimeoutMillis", "15000"},
         {"subscription", "*"}, {"subVersion", "1700000000000"}, {"expressionType", "TAG"}, {NULL, NULL}};
     int at[sizeof fields / sizeof *fields];
     build(f, 11, fields, at, 0);
     f->queue = at[2]; f->offset = at[3];
+}
+
+static char *numbered(const char *text, int index) { // with the index in the place of %d
+    const char *at = strstr(text, "%d");
+    char *result;
+    int made = at ? asprintf(&result, "%.*s%d%s", (int)(at - text), text, index, at + 2) : asprintf(&result, "%s", text);
+    if (made < 0) die("memory");
+    return result;
 }
 
 static void build_request(frame *f, int index) {
@@ -189,31 +208,36 @@ static void build_request(frame *f, int index) {
     char *values[FIELDS_MAX];
     int at[FIELDS_MAX];
     for (int i = 0; i < o_fields_count; i++) {
-        const char *value = o_fields[i][1], *number = strstr(value, "%d");
-        int made = number ? asprintf(&values[i], "%.*s%d%s", (int)(number - value), value, index, number + 2) : asprintf(&values[i], "%s", value);
-        if (made < 0) die("memory");
         fields[i][0] = o_fields[i][0];
-        fields[i][1] = values[i];
+        fields[i][1] = values[i] = numbered(o_fields[i][1], index);
     }
     build(f, o_code, fields, at, 0);
     for (int i = 0; i < o_fields_count; i++) free(values[i]);
 }
 
 static void build_frames(void) {
-    g_frames_count = o_mode == REQUEST && o_topic ? atoi(o_topic) : 1;
+    g_frames_count = o_mode == REQUEST && o_topic ? atoi(o_topic) : o_mode == SEND ? o_topics : 1;
     if (g_frames_count < 1) usage();
     if (!o_topic) o_topic = "BenchmarkTest";
     g_frames = must(calloc(g_frames_count, sizeof *g_frames));
-    if (o_mode == SEND) build_send(g_frames);
-    else if (o_mode == PULL) build_pull(g_frames);
-    else for (int i = 0; i < g_frames_count; i++) build_request(&g_frames[i], i);
+    if (o_mode == PULL) build_pull(g_frames, "4"); // with its subscription
+    if (o_mode == E2E) build_pull(&g_pull, "6"); // and may wait
+    for (int i = 0; i < g_frames_count; i++) {
+        if (o_mode == REQUEST) build_request(&g_frames[i], i);
+        if (o_mode != SEND && o_mode != E2E) continue;
+        char *topic = numbered(o_topic, i);
+        build_send(&g_frames[i], topic);
+        free(topic);
+    }
 }
 
 // ---------------------------------------------------------------- connections
+// A request in flight has a slot, and its opaque is a turn times the number of slots plus its slot's number: so an answer finds its
+// request however late it comes, and one that comes twice is noticed.
 typedef struct {
-    int fd, in_flight, wants_out, queue;
-    uint32_t next_opaque, slots_mask, *slot_opaque; // by opaque; roomy, since a server may answer far out of order
-    uint64_t pull_offset, *slot_sent_ns;
+    int fd, wants_out, queue;
+    uint32_t slots, free_count, turn, *free_slots, *slot_opaque;
+    uint64_t pull_offset, *slot_sent_ns, *next_offsets; // next_offsets: those of e2e's consumer, whose slots are queues
     uint8_t *in, *out;
     size_t in_room, in_length, out_room, out_length, out_sent;
 } connection;
@@ -221,30 +245,30 @@ typedef struct {
 typedef struct {
     pthread_t thread;
     int id, connections_count, epoll;
-    connection *connections;
-    uint64_t sent, messages, requests, bytes, wrong, not_found, random;
+    connection *connections, *consumer; // consumer: of e2e
+    uint64_t sent, arrived, messages, requests, bytes, wrong, not_found, random;
     struct { int code; uint64_t count; } codes[CODES_MAX]; // the last one takes whatever found no room
     histogram latencies;
 } worker;
 
 static atomic_int g_phase;
 static atomic_long g_answers;
+static _Atomic uint64_t g_from_ns = UINT64_MAX, g_until_ns = UINT64_MAX; // which messages of e2e count, by when they were due
+static uint64_t g_run; // tells messages of this run from others
 
-static void open_connection(connection *c, int index) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(o_port)};
-    if (inet_pton(AF_INET, o_host, &address.sin_addr) != 1) { fprintf(stderr, "mqload: -H wants an IPv4 address, not %s\n", o_host); exit(1); }
+static void open_connection(connection *c, int index, uint32_t slots) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(o_port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     if ((c->fd = socket(AF_INET, SOCK_STREAM, 0)) < 0) die("socket");
     if (connect(c->fd, (void *)&address, sizeof address)) die("connect");
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
-    c->next_opaque = FIRST_OPAQUE;
     c->queue = index % o_queues;
     if (o_mode == IDLE) return;
-    uint32_t slots = 4096;
-    while (slots < (uint32_t)o_window * 1024) slots <<= 1;
-    c->slots_mask = slots - 1;
+    c->slots = slots;
     c->slot_sent_ns = must(calloc(slots, sizeof *c->slot_sent_ns));
     c->slot_opaque = must(calloc(slots, sizeof *c->slot_opaque));
+    c->free_slots = must(calloc(slots, sizeof *c->free_slots));
+    while (c->free_count < slots) { c->free_slots[c->free_count] = slots - 1 - c->free_count; c->free_count++; }
     c->in = must(malloc(c->in_room = 1 << 18));
 }
 
@@ -257,26 +281,31 @@ static const frame *next_frame(worker *w) {
 
 // Appends one request to what the connection has to send.
 static void emit(worker *w, connection *c, uint64_t sent_ns) {
-    const frame *f = next_frame(w);
+    const frame *f = c->next_offsets ? &g_pull : next_frame(w);
     size_t needed = c->out_length + f->length;
     if (needed > c->out_room) c->out = must(realloc(c->out, c->out_room = needed * 2));
     uint8_t *p = c->out + c->out_length;
     memcpy(p, f->bytes, f->length);
-    uint32_t opaque = c->next_opaque++, slot = opaque & c->slots_mask;
+    uint32_t slot = c->free_slots[--c->free_count], opaque = FIRST_OPAQUE + c->turn * c->slots + slot;
+    c->turn = (c->turn + 1) % (OPAQUES / c->slots);
     if (o_binary) put32(p + f->opaque, opaque); else put_decimal(p + f->opaque, opaque, 10);
-    if (o_mode == PULL) {
+    if (c->next_offsets) {
+        p[f->queue] = '0' + slot;
+        put_decimal(p + f->offset, c->next_offsets[slot], 13); // leading zeros: every integer parser takes them
+    } else if (o_mode == PULL) {
         p[f->queue] = '0' + c->queue;
-        put_decimal(p + f->offset, c->pull_offset, 13); // leading zeros: every integer parser takes them
+        put_decimal(p + f->offset, c->pull_offset, 13);
         c->pull_offset += o_batch;
-    } else if (o_mode == SEND) {
-        p[f->queue] = '0' + w->sent % o_queues;
+    } else if (o_mode == SEND || o_mode == E2E) {
+        p[f->queue] = '0' + (w->sent + (g_frames_count > 1 ? w->sent / g_frames_count : 0)) % o_queues; // a topic's queues take turns
         put_decimal(p + f->born, clock_ns(CLOCK_REALTIME) / 1000000, 13);
         for (int i = 0; i < (o_items ? o_items : 1); i++)
             put_hex(p + f->unique + i * f->stride, (o_items ? w->sent * o_items + i : w->sent) + ((uint64_t)w->id << 28), 8);
+        if (o_mode == E2E) { memcpy(p + f->body, &sent_ns, 8); memcpy(p + f->body + 8, &g_run, 8); }
     }
     c->slot_sent_ns[slot] = sent_ns; c->slot_opaque[slot] = opaque;
     c->out_length += f->length;
-    c->in_flight++; w->sent++;
+    w->sent += !c->next_offsets;
 }
 
 static void flush(worker *w, connection *c) {
@@ -297,7 +326,7 @@ static void flush(worker *w, connection *c) {
 static long number_after(const uint8_t *header, size_t length, const char *key) {
     const uint8_t *end = header + length, *p = memmem(header, length, key, strlen(key));
     if (!p) return -1;
-    for (p += strlen(key); p < end && *p == ' ';) p++;
+    for (p += strlen(key); p < end && (*p == ' ' || *p == '"');) p++;
     int negative = p < end && *p == '-';
     long value = 0;
     for (p += negative; p < end && *p >= '0' && *p <= '9'; p++) value = value * 10 + (*p - '0');
@@ -315,12 +344,25 @@ static void count_code(worker *w, int code, uint64_t count) {
     w->codes[i].count += count;
 }
 
-// Walks the records of a pull's answer; returns how many there are.
-static uint64_t count_records(worker *w, const uint8_t *body, const uint8_t *end) {
+// A message of e2e is there: `record` has it.
+static void arrive(worker *w, const uint8_t *record_bytes, uint64_t now) {
+    uint64_t due_ns, run;
+    if (get32(record_bytes + RECORD_BODY_LENGTH) < STAMP) return;
+    memcpy(&due_ns, record_bytes + RECORD_BODY, 8); memcpy(&run, record_bytes + RECORD_BODY + 8, 8);
+    if (run != g_run) return;
+    w->arrived++;
+    if (due_ns < atomic_load(&g_from_ns)) return;
+    record(&w->latencies, now - due_ns);
+    w->messages++;
+}
+
+// Walks the records of a pull's answer; returns how many there are. `next_offset` is where e2e's consumer goes on.
+static uint64_t take_records(worker *w, const uint8_t *body, const uint8_t *end, uint64_t *next_offset, uint64_t now) {
     uint64_t records = 0;
-    while (end - body >= 8) {
+    while (end - body >= RECORD_BODY) {
         uint32_t size = get32(body);
         if (get32(body + 4) != 0xDAA320A7 || size < 91 || size > end - body) break;
+        if (next_offset) { *next_offset = get64(body + RECORD_QUEUE_OFFSET) + 1; arrive(w, body, now); }
         records++; body += size;
     }
     if (body != end) complain(w, "not a record, bytes left", end - body, body, 0);
@@ -334,21 +376,28 @@ static int on_answer(worker *w, connection *c, const uint8_t *f, uint32_t length
     int binary = f[4] == 1;
     long code = binary ? (int16_t)(header[0] << 8 | header[1]) : number_after(header, header_length, "\"code\":");
     long opaque = binary ? get32(header + 5) : number_after(header, header_length, "\"opaque\":");
-    uint32_t slot = (uint32_t)opaque & c->slots_mask;
-    if (c->slot_opaque[slot] != (uint32_t)opaque) { complain(w, "unexpected opaque", opaque, header, header_length); return 0; }
-    c->slot_opaque[slot] = 0; c->in_flight--;
+    uint32_t slot = ((uint32_t)opaque - FIRST_OPAQUE) % c->slots;
+    if (c->slot_opaque[slot] != (uint32_t)opaque) { complain(w, "no request in flight has opaque", opaque, header, header_length); return 0; }
+    c->slot_opaque[slot] = 0; c->free_slots[c->free_count++] = slot;
+    if (c->next_offsets) {
+        if (code == 0) take_records(w, header + header_length, f + 4 + length, &c->next_offsets[slot], now);
+        else if (code != PULL_NOT_FOUND && code != PULL_RETRY_IMMEDIATELY) complain(w, "code", code, header, header_length);
+        return 1;
+    }
     uint64_t messages = o_mode == SEND && o_items ? (uint64_t)o_items : 1;
     if (o_mode == PULL) {
-        messages = code == 0 ? count_records(w, header + header_length, f + 4 + length) : 0;
+        messages = code == 0 ? take_records(w, header + header_length, f + 4 + length, NULL, now) : 0;
         if (code != 0) w->not_found++;
         if (messages < (uint64_t)o_batch) c->pull_offset = 0; // the end of the queue: start over
-    } else if (o_mode == SEND && code != 0) {
+    } else if ((o_mode == SEND || o_mode == E2E) && code != 0) {
         complain(w, "code", code, header, header_length);
     }
     if (phase != MEASURING) return 1;
-    record(&w->latencies, now - c->slot_sent_ns[slot]);
     count_code(w, (int)code, 1);
-    w->messages += messages; w->requests++; w->bytes += length + 4;
+    w->requests++; w->bytes += length + 4;
+    if (o_mode == E2E) return 1; // what counts is the arrival
+    record(&w->latencies, now - c->slot_sent_ns[slot]);
+    w->messages += messages;
     return 1;
 }
 
@@ -373,42 +422,97 @@ static int read_answers(worker *w, connection *c, uint64_t now, int phase) { // 
 }
 
 // ---------------------------------------------------------------- the loop of a thread
+static void watch(worker *w, int fd, void *data) {
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = data};
+    if (epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &event)) die("epoll_ctl");
+}
+
+static int open_timer(double rate) { // ticks when a request is due: between ticks the core is the server's
+    prctl(PR_SET_TIMERSLACK, 1);
+    long tick_ns = rate > 1 ? (long)(1e9 / rate) : 999999999;
+    struct itimerspec ticks = {.it_interval.tv_nsec = tick_ns, .it_value.tv_nsec = tick_ns};
+    int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+    if (timer < 0 || timerfd_settime(timer, 0, &ticks, NULL)) die("timerfd");
+    return timer;
+}
+
+static void fill_window(worker *w, connection *c) {
+    while (c->free_count) emit(w, c, now_ns());
+    flush(w, c);
+}
+
+// Sends what the schedule wants by now; returns whether it is all that there will be.
+static int send_due(worker *w, uint64_t start, double rate, int *next) {
+    uint64_t until = atomic_load(&g_until_ns), now = now_ns(), due = (uint64_t)(((now < until ? now : until) - start) * 1e-9 * rate);
+    for (int full = 0; w->sent < due && full < w->connections_count; *next = (*next + 1) % w->connections_count) {
+        connection *c = &w->connections[*next];
+        if (!c->free_count) { full++; continue; }
+        full = 0;
+        emit(w, c, start + (uint64_t)(w->sent * 1e9 / rate));
+        flush(w, c);
+    }
+    return now >= until && w->sent >= due;
+}
+
 static void *run(void *argument) {
     worker *w = argument;
     struct epoll_event events[256];
-    for (int i = 0; i < w->connections_count; i++) {
-        struct epoll_event event = {.events = EPOLLIN, .data.ptr = &w->connections[i]};
-        if (epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->connections[i].fd, &event)) die("epoll_ctl");
-    }
     double rate = o_rate / o_threads;
-    uint64_t start = now_ns();
-    int next = 0, phase;
-    for (int i = 0; i < w->connections_count && !rate; i++) {
-        connection *c = &w->connections[i];
-        while (c->in_flight < o_window) emit(w, c, now_ns());
-        flush(w, c);
-    }
+    for (int i = 0; i < w->connections_count; i++) watch(w, w->connections[i].fd, &w->connections[i]);
+    for (int i = 0; i < w->connections_count && !rate; i++) fill_window(w, &w->connections[i]);
+    if (w->consumer) { watch(w, w->consumer->fd, w->consumer); fill_window(w, w->consumer); }
+    int timer = rate ? open_timer(rate) : -1, next = 0, phase;
+    if (rate) watch(w, timer, NULL);
+    uint64_t start = now_ns(), ticks;
     while ((phase = atomic_load_explicit(&g_phase, memory_order_relaxed)) != STOPPED) {
-        int ready = epoll_wait(w->epoll, events, 256, rate ? 0 : 100);
+        int ready = epoll_wait(w->epoll, events, 256, 100);
         for (int i = 0; i < ready; i++) {
             connection *c = events[i].data.ptr;
+            if (!c) { if (read(timer, &ticks, sizeof ticks) < 0 && errno != EAGAIN) die("timerfd"); continue; }
             if (events[i].events & ~EPOLLOUT) {
                 uint64_t now = now_ns();
-                for (int settled = read_answers(w, c, now, phase); settled-- && !rate;) emit(w, c, now);
+                for (int settled = read_answers(w, c, now, phase); settled-- && (!rate || c == w->consumer);) emit(w, c, now);
             }
             flush(w, c);
         }
-        if (!rate) continue;
-        uint64_t due = (uint64_t)((now_ns() - start) * 1e-9 * rate);
-        for (int full = 0; w->sent < due && full < w->connections_count; next = (next + 1) % w->connections_count) {
-            connection *c = &w->connections[next];
-            if (c->in_flight >= o_window) { full++; continue; }
-            full = 0;
-            emit(w, c, start + (uint64_t)(w->sent * 1e9 / rate));
-            flush(w, c);
+        if (rate && send_due(w, start, rate, &next) && phase == DRAINING) {
+            if (w->arrived < w->sent && now_ns() - atomic_load(&g_until_ns) < DRAIN_S_MAX * 1000000000ull) continue;
+            if (w->arrived != w->sent) complain(w, "messages that did not arrive, or twice:", (long)(w->sent - w->arrived), (void *)"", 0);
+            atomic_store(&g_phase, STOPPED);
         }
     }
     return NULL;
+}
+
+// Where the consumer of e2e begins: at the end of each queue, which the server tells.
+static uint64_t end_offset(int fd, int queue) {
+    char number[16];
+    uint8_t answer[4096] = {0};
+    size_t length = 0;
+    snprintf(number, sizeof number, "%d", queue);
+    const char *const fields[][2] = {{"topic", o_topic}, {"queueId", number}, {NULL, NULL}};
+    frame f = {0};
+    int at[2];
+    build(&f, 30, fields, at, 0); // GET_MAX_OFFSET
+    if (send(fd, f.bytes, f.length, MSG_NOSIGNAL) != f.length) die("send");
+    free(f.bytes);
+    while (length < 8 || length < get32(answer) + 4) {
+        ssize_t n = recv(fd, answer + length, sizeof answer - length, 0);
+        if (n < 0 && errno == EAGAIN) { usleep(100); continue; }
+        if (n <= 0) { fprintf(stderr, "mqload: closed by the server\n"); exit(3); }
+        length += n;
+    }
+    long offset = number_after(answer + 8, length - 8, "\"offset\":");
+    if (offset < 0) { fprintf(stderr, "mqload: no end of queue %d: %.*s\n", queue, (int)length - 8, answer + 8); exit(4); }
+    return (uint64_t)offset;
+}
+
+static connection *open_consumer(void) {
+    connection *c = must(calloc(1, sizeof *c));
+    open_connection(c, 0, o_queues);
+    c->next_offsets = must(calloc(o_queues, sizeof *c->next_offsets));
+    for (int queue = 0; queue < o_queues; queue++) c->next_offsets[queue] = end_offset(c->fd, queue);
+    return c;
 }
 
 // ---------------------------------------------------------------- CPU time
@@ -471,7 +575,7 @@ static void merge(worker *total, const worker *w) {
 }
 
 static int parse_mode(const char *name) {
-    for (int mode = SEND; mode <= IDLE; mode++)
+    for (int mode = SEND; mode <= E2E; mode++)
         if (!strcmp(name, MODES[mode])) return mode;
     usage();
     return -1;
@@ -487,8 +591,8 @@ static void add_option_field(char *pair) {
 
 static void parse_options(int argc, char **argv) {
     int option;
-    while ((option = getopt(argc, argv, "H:p:m:c:w:s:d:W:t:T:q:n:B:br:N:P:gl:jC:F:xV:h")) != -1) switch (option) {
-        case 'H': o_host = optarg; break;                case 'p': o_port = atoi(optarg); break;
+    while ((option = getopt(argc, argv, "p:m:c:w:s:d:W:t:T:K:q:n:B:br:N:P:gl:jC:F:xV:h")) != -1) switch (option) {
+        case 'K': o_topics = atoi(optarg); break;        case 'p': o_port = atoi(optarg); break;
         case 'm': o_mode = parse_mode(optarg); break;    case 'c': o_connections = atoi(optarg); break;
         case 'w': o_window = atoi(optarg); break;        case 's': o_body = atoi(optarg); break;
         case 'd': o_seconds = atof(optarg); break;       case 'W': o_warm_up = atof(optarg); break;
@@ -503,6 +607,8 @@ static void parse_options(int argc, char **argv) {
         default: usage();
     }
     if (o_queues > 10 || o_queues < 1 || o_connections < 1 || o_window < 1 || o_threads < 1 || o_body < 0 || o_items < 0 || (o_mode == REQUEST && o_code < 0)) usage();
+    if (o_mode == E2E && (o_rate <= 0 || o_body < STAMP || o_items || o_count || o_binary)) usage();
+    if (o_mode == E2E) o_threads = 1;
     if (o_threads > o_connections) o_threads = o_connections;
 }
 
@@ -510,7 +616,7 @@ int main(int argc, char **argv) {
     parse_options(argc, argv);
     build_frames();
     connection *connections = must(calloc(o_connections, sizeof *connections));
-    for (int i = 0; i < o_connections; i++) open_connection(&connections[i], i);
+    for (int i = 0; i < o_connections; i++) open_connection(&connections[i], i, o_window);
     if (o_mode == IDLE) {
         printf("READY %d\n", o_connections);
         fflush(stdout);
@@ -521,9 +627,11 @@ int main(int argc, char **argv) {
     for (int i = 0, first = 0; i < o_threads; first += workers[i++].connections_count) {
         worker *w = &workers[i];
         *w = (worker){.id = i, .connections = connections + first, .random = 88172645463325252u + i,
-                      .connections_count = o_connections / o_threads + (i < o_connections % o_threads), .epoll = epoll_create1(0)};
+                      .connections_count = o_connections / o_threads + (i < o_connections % o_threads), .epoll = epoll_create1(0),
+                      .consumer = o_mode == E2E ? open_consumer() : NULL};
         if (w->epoll < 0) die("epoll_create1");
     }
+    g_run = clock_ns(CLOCK_REALTIME) ^ (uint64_t)getpid() << 48;
     if (o_count) atomic_store(&g_phase, MEASURING);
     usage_sample before = sample_usage();
     for (int i = 0; i < o_threads; i++)
@@ -531,12 +639,14 @@ int main(int argc, char **argv) {
     if (!o_count) {
         usleep((useconds_t)(o_warm_up * 1e6));
         before = sample_usage();
+        atomic_store(&g_from_ns, before.at_ns);
         atomic_store(&g_phase, MEASURING);
         usleep((useconds_t)(o_seconds * 1e6));
     }
     while (o_count && atomic_load(&g_phase) != STOPPED) usleep(1000);
     usage_sample after = sample_usage();
-    atomic_store(&g_phase, STOPPED);
+    atomic_store(&g_until_ns, after.at_ns);
+    atomic_store(&g_phase, o_mode == E2E ? DRAINING : STOPPED);
     for (int i = 0; i < o_threads; i++) { pthread_join(workers[i].thread, NULL); merge(total, &workers[i]); }
     report(total, &before, &after);
     return total->wrong ? 4 : 0;
