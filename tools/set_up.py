@@ -20,6 +20,8 @@ def main(folder: Path) -> None:
     if sys.version_info < OLDEST:
         have = ".".join(str(part) for part in sys.version_info[:3])
         stop(f"OrbitMQ needs Python 3.11 or newer; this is Python {have} ({sys.executable}). With a newer one: make PYTHON=python3.12 run")
+    if sys.prefix != sys.base_prefix:  # an environment is active, and the one made here has no pip: the Python below it does it
+        os.execv(sys._base_executable, [sys._base_executable, *sys.argv])  # type: ignore[attr-defined]
     check_pip()
     import venv
 
