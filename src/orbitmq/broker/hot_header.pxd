@@ -5,7 +5,7 @@ cdef class HotHeader:
     cdef Py_ssize_t topic_at, topic_size, properties_at, properties_size
     cdef Py_ssize_t group_at, group_size, subscription_at, subscription_size, type_at, type_size
     cdef int queue_id, sys_flag, message_flag, reconsume_times, count_max
-    cdef long long born_time_ms, queue_offset, commit_offset, sub_version
+    cdef long long born_time_ms, queue_offset, commit_offset, sub_version, suspend_ms
     cdef bint _is_bad
     cdef Py_ssize_t _at[25]
     cdef Py_ssize_t _size[25]

@@ -69,6 +69,7 @@ class HotHeader:
         "sub_version",
         "subscription_at",
         "subscription_size",
+        "suspend_ms",
         "sys_flag",
         "topic_at",
         "topic_size",
@@ -80,7 +81,7 @@ class HotHeader:
         self.code = self.flag = self.opaque = self.queue_id = self.sys_flag = self.message_flag = self.reconsume_times = self.count_max = 0
         self.topic_at = self.topic_size = self.properties_at = self.properties_size = self.group_at = self.group_size = 0
         self.subscription_at = self.subscription_size = self.type_at = self.type_size = 0
-        self.born_time_ms = self.queue_offset = self.commit_offset = self.sub_version = 0
+        self.born_time_ms = self.queue_offset = self.commit_offset = self.sub_version = self.suspend_ms = 0
         self.is_escaped = self.is_batch = self._is_bad = False
         if not cython.compiled:
             self._at = [0] * 25
@@ -330,7 +331,7 @@ def read_pull(header: HotHeader, p: cython.p_const_uchar) -> cython.bint:
     header.count_max = _number(header, p, MAX_MSG_NUMS, DIGITS_32, True)
     header.sys_flag = _number(header, p, SYS_FLAG, DIGITS_32, True)
     header.commit_offset = _number(header, p, COMMIT_OFFSET, DIGITS_64, True)
-    _number(header, p, SUSPEND_TIMEOUT, DIGITS_64, True)
+    header.suspend_ms = _number(header, p, SUSPEND_TIMEOUT, DIGITS_64, True)
     header.sub_version = _number(header, p, SUB_VERSION, DIGITS_64, True)
     header.group_at = header._at[CONSUMER_GROUP]
     header.group_size = header._size[CONSUMER_GROUP]

@@ -15,7 +15,7 @@ import cython
 
 from orbitmq.broker.offsets import Offsets
 from orbitmq.broker.processors.pull import PullProcessor
-from orbitmq.broker.processors.send import _BORN_HOST, SendProcessor, _born_host
+from orbitmq.broker.processors.send import BORN_HOST, SendProcessor, born_host_of
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.frame import FrameLimits
 
@@ -57,6 +57,7 @@ class HotPath:
     ) -> None:
         self._sends = HotSends(sends)
         self._pulls = HotPulls(pulls)
+        pulls.serve_again = self._pulls.again
         self._header = HotHeader()
         self._offsets = offsets
         self._is_direct = is_direct
@@ -95,12 +96,12 @@ class HotPath:
                 break
             if header.code == SEND or header.code == SEND_BATCH:
                 if born_host is None:
-                    born_host = channel.attributes.get(_BORN_HOST) or _host_of(channel)
+                    born_host = channel.attributes.get(BORN_HOST) or _host_of(channel)
                     if born_host is None:
                         break
                 if not self._takes_sends or not self._sends.send(link, p, header, born_host, body_at, stop, kind == 1):
                     break
-            elif header.code != PULL or not self._takes_pulls or not self._pulls.pull(link, p, header, kind == 1):
+            elif header.code != PULL or not self._takes_pulls or not self._pulls.pull(link, p, header, start, stop, kind == 1):
                 if header.code == PULL:  # which does not touch the log
                     self._is_fresh = False
                     return start
@@ -125,7 +126,7 @@ class HotPath:
 def _host_of(channel: Any) -> bytes | None:
     """The peer as records hold it; None when it has no address."""
     try:
-        return _born_host(channel)
+        return born_host_of(channel)
     except ValueError:
         return None
 

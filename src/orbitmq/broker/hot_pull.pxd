@@ -4,16 +4,19 @@ from orbitmq.broker.hot_header cimport HotHeader
 
 cdef class HotReader:
     cdef str group, topic
-    cdef object config, subscription, wanted
+    cdef object config, subscription, wanted, asked
     cdef bint is_readable
     cdef list queues
     cdef int topic_sys_flag
 
 cdef class HotPulls:
-    cdef object _general, _settings, _topics, _topics_version, _groups, _groups_version, _consumers, _offsets, _reads
+    cdef object _general, _settings, _topics, _topics_version, _groups, _groups_version, _consumers, _offsets, _reads, _hold
+    cdef HotHeader _held_header
     cdef bint _is_open
     cdef dict _known
     cdef Answers _answers
     cdef AnswerTemplate _json, _binary
 
-    cdef bint pull(self, object link, const unsigned char *p, HotHeader header, bint is_binary) except? -1
+    cdef bint pull(
+        self, object link, const unsigned char *p, HotHeader header, Py_ssize_t start, Py_ssize_t stop, bint is_binary
+    ) except? -1

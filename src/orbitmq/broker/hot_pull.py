@@ -1,19 +1,21 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel: pulls that find messages at once.
+"""Kernel: pulls that find messages at once, or wait for them.
 
-`processors.pull` is the executable specification: a pull that is served here is answered as it would be there. One that finds nothing,
-or that may not read, or whose expression is more than a look-up, goes there, to be held or refused; so does one whose group or topic is
-not known yet. Finding and copying the messages is the store's.
+`processors.pull` is the executable specification: a pull that is served here is answered as it would be there. One that may not read, or
+whose expression is more than a look-up, goes there, to be refused; so does one whose group or topic is not known yet, and whatever else is
+told than messages. Finding and copying the messages is the store's. One that waits is kept as its frame, and read again when its message
+is there.
 
-Invariant: a pull that is not taken changed nothing. What was looked up of groups and topics stays good until `refresh`; subscriptions are
-compared with what consumers said last each time.
+Invariants: a pull that is not taken changed nothing that the general way will not change again. What was looked up of groups and topics
+stays good until `refresh`; subscriptions are compared with what consumers said last each time.
 """
 
 from typing import Any
 
 import cython
 
-from orbitmq.broker.processors.pull import COMMITS_OFFSET, HAS_SUBSCRIPTION, PullProcessor
+from orbitmq.broker.long_polling import HeldPull
+from orbitmq.broker.processors.pull import COMMITS_OFFSET, HAS_SUBSCRIPTION, SUSPENDS, PullProcessor, answer_code
 from orbitmq.common.errors import StoreError
 from orbitmq.protocol.bodies.nameserver import PERM_READ
 from orbitmq.protocol.bodies.subscriptions import MessageModel, is_tag_type
@@ -25,16 +27,17 @@ from orbitmq.store.types import QueueKey
 
 if cython.compiled:
     from cython.cimports.orbitmq.broker.hot_answers import Answers, AnswerTemplate, begin, end, put_value
-    from cython.cimports.orbitmq.broker.hot_header import HotHeader, read_pull
-    from cython.cimports.orbitmq.common.mem import same, text_bytes
+    from cython.cimports.orbitmq.broker.hot_header import HotHeader, read_pull, scan
+    from cython.cimports.orbitmq.common.mem import address, get32, same, text_bytes
 
     from orbitmq.broker.hot_answers import marks
 else:
     from orbitmq.broker.hot_answers import Answers, AnswerTemplate, begin, end, marks, put_value
-    from orbitmq.broker.hot_header import HotHeader, read_pull
-    from orbitmq.common.mem import same, text_bytes
+    from orbitmq.broker.hot_header import HotHeader, read_pull, scan
+    from orbitmq.common.mem import address, get32, same, text_bytes
 
 COMMITS = cython.declare(cython.int, COMMITS_OFFSET)
+MAY_WAIT = cython.declare(cython.int, SUSPENDS)
 BRINGS_SUBSCRIPTION = cython.declare(cython.int, HAS_SUBSCRIPTION)
 STAR = cython.declare(cython.int, 42)
 READERS_MAX = 100_000
@@ -43,7 +46,7 @@ READERS_MAX = 100_000
 class HotReader:
     """A group that reads a topic, and what of it by its last subscription."""
 
-    __slots__ = ("config", "group", "is_readable", "queues", "subscription", "topic", "topic_sys_flag", "wanted")
+    __slots__ = ("asked", "config", "group", "is_readable", "queues", "subscription", "topic", "topic_sys_flag", "wanted")
 
     group: str
     topic: str
@@ -53,6 +56,7 @@ class HotReader:
     topic_sys_flag: int
     subscription: Any
     wanted: TagsFilter | None
+    asked: TagsFilter | None
 
 
 class HotPulls:
@@ -65,6 +69,8 @@ class HotPulls:
         "_general",
         "_groups",
         "_groups_version",
+        "_held_header",
+        "_hold",
         "_is_open",
         "_json",
         "_known",
@@ -77,12 +83,14 @@ class HotPulls:
 
     def __init__(self, general: PullProcessor) -> None:
         self._general = general
-        self._settings = general._settings
-        self._topics = general._topics
-        self._groups = general._groups
-        self._consumers = general._consumers
-        self._offsets = general._offsets
-        self._reads = general._reads
+        self._settings = general.settings
+        self._topics = general.topics
+        self._groups = general.groups
+        self._consumers = general.consumers
+        self._offsets = general.offsets
+        self._reads = general.reads
+        self._hold = general.hold
+        self._held_header = HotHeader()
         self._topics_version: Any = None
         self._groups_version: Any = None
         self._known: dict[tuple[bytes, bytes], HotReader] = {}
@@ -99,40 +107,97 @@ class HotPulls:
             self._known.clear()
         self._is_open = self._settings.broker_permission & PERM_READ != 0
 
-    def pull(self, link: Any, p: cython.p_const_uchar, header: HotHeader, is_binary: cython.bint) -> cython.bint:
-        """Answer the pull; no: it is for the general way, and nothing was done."""
+    def pull(
+        self,
+        link: Any,
+        p: cython.p_const_uchar,
+        header: HotHeader,
+        start: cython.Py_ssize_t,
+        stop: cython.Py_ssize_t,
+        is_binary: cython.bint,
+    ) -> cython.bint:
+        """Answer the pull whose frame is p[start:stop], or let it wait; no: it is for the general way."""
         if not self._is_open or not read_pull(header, p):
             return False
-        group_raw: bytes = text_bytes(p, header.group_at, header.group_size)
-        topic_raw: bytes = text_bytes(p, header.topic_at, header.topic_size)
-        reader: HotReader | None = self._known.get((group_raw, topic_raw)) or _known_reader(self, group_raw, topic_raw)
-        if reader is None or header.queue_id < 0 or header.queue_id >= len(reader.queues):
+        reader: HotReader | None = _reader(self, p, header)
+        if reader is None or self._offsets.has_reset(reader.group, reader.topic, header.queue_id):
             return False
-        wanted = None
-        if header.sys_flag & BRINGS_SUBSCRIPTION:
-            if not _wants_all(p, header):
-                return False
-        elif not _follow(self, reader, header.sub_version):
+        result = _read(self, reader, header)
+        if result is None:
             return False
-        else:
-            wanted = reader.wanted
+        is_found: cython.bint = result.status is GetStatus.FOUND
+        waits: cython.bint = not is_found and header.sys_flag & MAY_WAIT != 0 and header.flag == 0
+        if not is_found and not (waits and answer_code(result, header.queue_offset) is ResponseCode.PULL_NOT_FOUND):
+            return False
         offsets = self._offsets
-        if offsets.has_reset(reader.group, reader.topic, header.queue_id):
-            return False
-        try:
-            result = self._reads.get(reader.queues[header.queue_id], header.queue_offset, count_max=header.count_max, wanted=wanted)
-        except (StoreError, OSError):
-            return False
-        if result.status is not GetStatus.FOUND:
-            return False
         if header.sys_flag & COMMITS:
             offsets.commit(reader.group, reader.topic, header.queue_id, header.commit_offset, client=link.channel.remote_address)
         offsets.commit_pull(reader.group, reader.topic, header.queue_id, result.next_offset)
-        records = result.records
-        self._general._listener.pulled(reader.group, reader.topic, header.queue_id, result.message_count, len(records))
-        if not header.flag:  # it is no one-way
-            link.write(_answer(self, header, reader, result, len(records), is_binary) + records)
+        if waits:
+            held = HeldPull(link.channel, text_bytes(p, start, stop - start), header.queue_offset, header.suspend_ms, reader.asked)
+            return self._hold.hold(reader.queues[header.queue_id], held, self._general.monotonic_ms())
+        _tell(self, link, header, reader, result, is_binary)
         return True
+
+    def again(self, held: HeldPull) -> bool:
+        """Answer a pull that waited with what there is now; no: it is for the general way, and nothing was done."""
+        frame: bytes | None = held.frame
+        link = held.channel.link
+        header: HotHeader = self._held_header
+        if frame is None or not link.reading:
+            return False
+        p: cython.p_const_uchar = address(frame)
+        kind: cython.int = get32(p, 4) >> 24
+        self.refresh()
+        if not self._is_open or not scan(header, p, 8, 8 + (get32(p, 4) & 0xFFFFFF), kind == 1) or not read_pull(header, p):
+            return False
+        reader: HotReader | None = _reader(self, p, header)
+        if reader is None or self._offsets.has_reset(reader.group, reader.topic, header.queue_id):
+            return False
+        result = _read(self, reader, header)
+        if result is None or result.status is not GetStatus.FOUND:
+            return False
+        self._offsets.commit_pull(reader.group, reader.topic, header.queue_id, result.next_offset)
+        _tell(self, link, header, reader, result, kind == 1)
+        return True
+
+
+@cython.cfunc
+def _reader(pulls: HotPulls, p: cython.p_const_uchar, header: HotHeader) -> Any:
+    """Who pulls what, with the filter that it asks for as `asked`; None when the general way has to look at it."""
+    group_raw: bytes = text_bytes(p, header.group_at, header.group_size)
+    topic_raw: bytes = text_bytes(p, header.topic_at, header.topic_size)
+    reader: HotReader | None = pulls._known.get((group_raw, topic_raw)) or _known_reader(pulls, group_raw, topic_raw)
+    if reader is None or header.queue_id < 0 or header.queue_id >= len(reader.queues):
+        return None
+    if header.sys_flag & BRINGS_SUBSCRIPTION:
+        if not _wants_all(p, header):
+            return None
+        reader.asked = None
+    else:
+        if not _follow(pulls, reader, header.sub_version):
+            return None
+        reader.asked = reader.wanted
+    return reader
+
+
+@cython.cfunc
+def _read(pulls: HotPulls, reader: HotReader, header: HotHeader) -> Any:
+    """What the store has for the pull; None when it fails."""
+    try:
+        return pulls._reads.get(reader.queues[header.queue_id], header.queue_offset, count_max=header.count_max, wanted=reader.asked)
+    except (StoreError, OSError):
+        return None
+
+
+@cython.cfunc
+def _tell(pulls: HotPulls, link: Any, header: HotHeader, reader: HotReader, result: Any, is_binary: cython.bint) -> cython.int:
+    """Count what was found, and answer."""
+    records = result.records
+    pulls._general.listener.pulled(reader.group, reader.topic, header.queue_id, result.message_count, len(records))
+    if not header.flag:  # it is no one-way
+        link.write(_answer(pulls, header, reader, result, len(records), is_binary) + records)
+    return 0
 
 
 def _template(kind: SerializeType) -> AnswerTemplate:
@@ -163,7 +228,7 @@ def _known_reader(pulls: HotPulls, group_raw: bytes, topic_raw: bytes) -> HotRea
     reader.is_readable = pulls._groups.is_readable(group, topic)
     reader.queues = [QueueKey(topic, queue_id) for queue_id in range(found.read_queue_nums)]
     reader.topic_sys_flag = found.sys_flag
-    reader.subscription = reader.wanted = None
+    reader.subscription = reader.wanted = reader.asked = None
     if len(pulls._known) >= READERS_MAX:
         pulls._known.clear()
     pulls._known[group_raw, topic_raw] = reader

@@ -14,7 +14,7 @@ from typing import Any
 
 import cython
 
-from orbitmq.broker.processors.send import _OUTCOMES, SendProcessor
+from orbitmq.broker.processors.send import OUTCOMES, SendProcessor
 from orbitmq.broker.topic_names import FORBIDDEN_TO_SEND, RETRY_PREFIX
 from orbitmq.common.errors import MessageIllegal
 from orbitmq.message import flags, properties
@@ -99,12 +99,12 @@ class HotSends:
 
     def __init__(self, general: SendProcessor) -> None:
         self._general = general
-        self._store = general._store
-        self._topics = general._topics
-        self._settings = general._settings
-        self._log = general._store.log.batch
-        self._is_sync = general._store.config.flush_mode is FlushMode.SYNC
-        self._host_digits = general._store_host.hex().upper().encode()
+        self._store = general.store
+        self._topics = general.topics
+        self._settings = general.settings
+        self._log = general.store.log.batch
+        self._is_sync = general.store.config.flush_mode is FlushMode.SYNC
+        self._host_digits = general.store_host.hex().upper().encode()
         self._parts = RecordParts()
         self._now = Answers()
         self._safe = Answers()
@@ -123,7 +123,7 @@ class HotSends:
     def refresh(self) -> None:
         """Look again at everything that others may have changed."""
         settings = self._settings
-        self._now_ms = self._general._now_ms()
+        self._now_ms = self._general.now_ms()
         version = self._topics.data_version
         if version is not self._topics_version:
             self._topics_version = version
@@ -131,12 +131,12 @@ class HotSends:
             self._last = None
         seen = (settings.region_id, settings.trace_on, settings.broker_cluster_name)
         if seen != self._settings_seen:
-            self._properties.more = properties.encode(self._general._more_properties())
+            self._properties.more = properties.encode(self._general.added_properties())
             self._json, self._binary = self._template(SerializeType.JSON, 4), self._template(SerializeType.ROCKETMQ, 4)
             self._keyless_json, self._keyless_binary = self._template(SerializeType.JSON, 3), self._template(SerializeType.ROCKETMQ, 3)
             self._settings_seen = seen
         self._is_open = (
-            self._general._busy() is None
+            self._general.busy() is None
             and settings.broker_permission & PERM_WRITE != 0
             and self._now_ms >= settings.start_accept_send_request_time_stamp
             and self._store.refusal is None
@@ -204,14 +204,14 @@ class HotSends:
         for topic in touched:
             message_count += topic.count
         try:
-            self._general._stored(list, message_count)  # with nothing to append but what is pending
+            self._general.committed(list, message_count)  # with nothing to append but what is pending
         except Exception as problem:
             for topic in touched:
                 topic.count = topic.size = 0
             _tell_failure([*self._now.take(), *self._safe.take()], problem)
             return None
         for topic in touched:
-            self._general._listener.stored(topic.name, topic.count, topic.size)
+            self._general.listener.stored(topic.name, topic.count, topic.size)
             topic.count = topic.size = 0
         for link, data in self._now.take():
             link.write(data)
@@ -226,7 +226,7 @@ def _tell(store: Any, answers: list[tuple[Any, bytes]], outcome: Outcome) -> Non
         for link, data in answers:
             link.write(data)
         return
-    code, remark = _OUTCOMES.get(outcome, (ResponseCode.SERVICE_NOT_AVAILABLE, store.refusal))
+    code, remark = OUTCOMES.get(outcome, (ResponseCode.SERVICE_NOT_AVAILABLE, store.refusal))
     for channel, answer in _commands(answers):
         answer.code = code
         answer.remark = remark

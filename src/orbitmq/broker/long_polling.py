@@ -18,6 +18,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.frame import decode_one
 from orbitmq.remoting.channel import Channel
 from orbitmq.store.reads import MessageFilter
 from orbitmq.store.types import QueueKey, QueueOffset
@@ -36,15 +37,18 @@ class LongPollingConfig:
 
 
 class HeldPull:
-    """A pull of a queue from `offset` on that waits, equal only to itself. `wanted` None: any message will do."""
+    """A pull of a queue from `offset` on that waits, equal only to itself. `wanted` None: any message will do.
 
-    __slots__ = ("channel", "deadline_ms", "due_ms", "is_passed_over", "offset", "queue", "request", "suspend_ms", "wanted")
+    The request may be the frame that it came in: `frame` has it as long as nobody asked for the command.
+    """
+
+    __slots__ = ("_request", "channel", "deadline_ms", "due_ms", "is_passed_over", "offset", "queue", "suspend_ms", "wanted")
 
     def __init__(
-        self, channel: Channel, request: RemotingCommand, offset: QueueOffset, suspend_ms: int, wanted: MessageFilter | None = None
+        self, channel: Channel, request: RemotingCommand | bytes, offset: QueueOffset, suspend_ms: int, wanted: MessageFilter | None = None
     ) -> None:
         self.channel = channel
-        self.request = request
+        self._request = request
         self.offset = offset
         self.suspend_ms = suspend_ms
         self.wanted = wanted
@@ -52,6 +56,16 @@ class HeldPull:
         self.deadline_ms = 0
         self.due_ms = 0
         self.is_passed_over = False  # by a message that it does not want
+
+    @property
+    def frame(self) -> bytes | None:
+        return self._request if isinstance(self._request, bytes) else None
+
+    @property
+    def request(self) -> RemotingCommand:
+        request = decode_one(self._request) if isinstance(self._request, bytes) else self._request
+        self._request = request
+        return request
 
     def _wants(self, tags_code: int | None) -> bool:
         wanted = self.wanted

@@ -11,6 +11,7 @@ import pytest
 from client_room import client
 from hot_room import PROPERTIES, PULL, SEND, HotRoom, TwoRooms, request
 from orbitmq.message.tags import java_hash
+from orbitmq.protocol import frame
 from orbitmq.protocol.bodies.clients import ConsumerData
 from orbitmq.protocol.bodies.nameserver import TopicConfig
 from orbitmq.protocol.bodies.subscriptions import MessageModel, SubscriptionData
@@ -68,10 +69,8 @@ def test_a_pull_gets_the_tags_that_its_group_subscribed_last(rooms: TwoRooms) ->
 @pytest.mark.parametrize(
     "changes",
     [
-        {"queueOffset": "10"},
         {"queueOffset": "11"},
         {"queueOffset": "-1"},
-        {"queueId": "2"},
         {"queueId": "4"},
         {"queueId": "-1"},
         {"topic": "Unknown"},
@@ -85,12 +84,36 @@ def test_a_pull_gets_the_tags_that_its_group_subscribed_last(rooms: TwoRooms) ->
     ],
     ids=str,
 )
-def test_a_pull_that_finds_nothing_or_may_not_goes_the_general_way(rooms: TwoRooms, changes: dict[str, str]) -> None:
+def test_a_pull_that_may_not_or_is_told_something_else_goes_the_general_way(rooms: TwoRooms, changes: dict[str, str]) -> None:
     stocked(rooms)
     online(rooms)
     rooms.turn(request(PULLED, PULL | changes))
     assert rooms.hot.general == [PULLED]
     assert len(rooms.hot.hold) == len(rooms.plain.hold)
+
+
+@pytest.mark.parametrize("changes", [{"queueOffset": "10"}, {"queueId": "2"}], ids=["at the end", "of an empty queue"])
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+def test_a_pull_that_waits_is_held_and_answered_without_the_general_way(rooms: TwoRooms, changes: dict[str, str], binary: bool) -> None:
+    stocked(rooms)
+    online(rooms)
+    assert rooms.turn(request(PULLED, PULL | changes, binary=binary))[0][0] == []
+    assert len(rooms.hot.hold) == len(rooms.plain.hold) == 1
+    fields = SEND | {"e": changes.get("queueId", "1")}
+    answers = rooms.turn((1, request(V2, fields, b"hello")))
+    assert [len(answers[number][0]) for number in (0, 1)] == [1, 1]
+    assert rooms.hot.general == []
+
+
+def test_a_pull_that_waited_in_vain_is_answered_by_the_general_way(rooms: TwoRooms) -> None:
+    stocked(rooms)
+    online(rooms)
+    rooms.turn(request(PULLED, PULL | {"queueOffset": "10"}))
+    for room in rooms.both:
+        room.clock.advance_ms(15_000)
+        room.pulls.expire()
+    ((_, data),) = rooms.turn()[0][0]
+    assert frame.decode_one(data).code == ResponseCode.PULL_NOT_FOUND
 
 
 def test_a_pull_is_refused_as_soon_as_its_group_or_topic_may_not(rooms: TwoRooms) -> None:
@@ -138,7 +161,7 @@ def test_a_pull_that_waits_is_answered_by_a_send_of_the_same_turn(rooms: TwoRoom
     online(rooms)
     answers = rooms.turn((0, request(PULLED, PULL)), (1, request(V2, SEND, b"hello")))
     assert [len(answers[number][0]) for number in (0, 1)] == [1, 1]
-    assert rooms.hot.general == [PULLED]
+    assert rooms.hot.general == []
 
 
 def test_nobody_hears_of_messages_while_nobody_waits_for_one(rooms: TwoRooms) -> None:

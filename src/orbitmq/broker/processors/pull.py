@@ -86,16 +86,17 @@ class PullProcessor:
         listener: PullListener,
         found: Found | None = None,
     ) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._consumers = consumers
-        self._reads = reads
-        self._hold = hold
-        self._monotonic_ms = monotonic_ms
-        self._listener = listener
+        self.settings = settings
+        self.topics = topics
+        self.groups = groups
+        self.offsets = offsets
+        self.consumers = consumers
+        self.reads = reads
+        self.hold = hold
+        self.monotonic_ms = monotonic_ms
+        self.listener = listener
         self._found = found
+        self.serve_again: Callable[[HeldPull], bool] | None = None  # a faster way to answer one that waited, which may say no
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
@@ -111,19 +112,21 @@ class PullProcessor:
 
     def arrived(self, arrival: Arrival) -> None:
         """Answer the pulls that wait for this message."""
-        for pull in self._hold.on_arrival(arrival.queue, arrival.next_offset, arrival.tags_code):
+        for pull in self.hold.on_arrival(arrival.queue, arrival.next_offset, arrival.tags_code):
             self._again(pull)
 
     def expire(self) -> None:
         """Answer the pulls that waited long enough."""
-        for pull in self._hold.expire(self._monotonic_ms()):
+        for pull in self.hold.expire(self.monotonic_ms()):
             self._again(pull)
 
     def disconnected(self, channel: Channel) -> None:
         """Forget the pulls of a connection that is gone."""
-        self._hold.drop(channel)
+        self.hold.drop(channel)
 
     def _again(self, pull: HeldPull) -> None:
+        if self.serve_again is not None and self.serve_again(pull):
+            return
         try:
             answer = self._pull(pull.channel, pull.request, may_wait=False)
         except _Forbidden as refused:
@@ -139,26 +142,26 @@ class PullProcessor:
         header = PullMessageRequestHeader.from_fields(request.ext_fields)
         group, topic = self._checked(channel, request, header)
         subscription = self._subscription(header, group)
-        reset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        reset = self.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         queue = QueueKey(header.topic, header.queue_id)
         codes = subscription.wanted_codes
         wanted = None if codes is None else TagsFilter(codes)
-        result = self._reads.get(queue, QueueOffset(header.queue_offset), count_max=header.max_msg_nums, wanted=wanted)
+        result = self.reads.get(queue, QueueOffset(header.queue_offset), count_max=header.max_msg_nums, wanted=wanted)
         if may_wait and header.sys_flag & COMMITS_OFFSET:
-            self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, client=channel.remote_address)
+            self.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, client=channel.remote_address)
         next_offset = result.next_offset if reset is None else reset
-        self._offsets.commit_pull(header.consumer_group, header.topic, header.queue_id, next_offset)
+        self.offsets.commit_pull(header.consumer_group, header.topic, header.queue_id, next_offset)
         if reset is not None:
             return self._answer(request, group, topic, result, ResponseCode.PULL_OFFSET_MOVED, _RESET, next_offset)
-        code = self._code(result, header)
+        code = answer_code(result, header.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and may_wait and header.sys_flag & SUSPENDS and not request.is_oneway:
             held = HeldPull(channel, request, QueueOffset(header.queue_offset), header.suspend_timeout_millis, wanted)
-            if self._hold.hold(queue, held, self._monotonic_ms()):
+            if self.hold.hold(queue, held, self.monotonic_ms()):
                 return None
         if code == ResponseCode.SUCCESS and not may_wait and not channel.link.reading:
             return self._answer(request, group, topic, result, ResponseCode.PULL_NOT_FOUND, _UNTAKEN, header.queue_offset)
         if may_wait or code == ResponseCode.SUCCESS:
-            self._listener.pulled(header.consumer_group, header.topic, header.queue_id, result.message_count, len(result.records))
+            self.listener.pulled(header.consumer_group, header.topic, header.queue_id, result.message_count, len(result.records))
         if self._found is not None and code == ResponseCode.SUCCESS:
             self._found(channel, header, result)
         # To the original a queue that nobody sent to is an empty one.
@@ -176,7 +179,7 @@ class PullProcessor:
         next_offset: int,
     ) -> RemotingCommand:
         suggested = 0
-        if self._settings.slave_read_enable:
+        if self.settings.slave_read_enable:
             suggested = group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
         fields = PullMessageResponseHeader(
             suggest_which_broker_id=suggested,
@@ -189,16 +192,11 @@ class PullProcessor:
         body = bytes(result.records) if code == ResponseCode.SUCCESS else None
         return request.answer(code, remark, header=fields, body=body)
 
-    def _code(self, result: GetResult, header: PullMessageRequestHeader) -> ResponseCode:
-        if result.status in _EMPTY:
-            return ResponseCode.PULL_NOT_FOUND if header.queue_offset == 0 else ResponseCode.PULL_OFFSET_MOVED
-        return _CODES[result.status]
-
     # -- who may read
 
     def _checked(self, channel: Channel, request: RemotingCommand, header: PullMessageRequestHeader) -> tuple[GroupConfig, TopicConfig]:
         """Everything that can be refused before the subscription is looked at, in the original's order."""
-        settings = self._settings
+        settings = self.settings
         if not settings.broker_permission & PERM_READ:
             raise _Forbidden(
                 ForbiddenBy.BROKER,
@@ -208,7 +206,7 @@ class PullProcessor:
             raise _Forbidden(
                 ForbiddenBy.BROKER, f"the broker[{settings.broker_ip1}] for lite pull consumer is forbidden (litePullMessageEnable=false)"
             )
-        group = self._groups.find(header.consumer_group)
+        group = self.groups.find(header.consumer_group)
         if group is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -216,7 +214,7 @@ class PullProcessor:
             )
         if not group.consume_enable:
             raise _Forbidden(ForbiddenBy.GROUP, f"subscription group no permission, {header.consumer_group}: its consumeEnable is false")
-        topic = self._topics.find(header.topic)
+        topic = self.topics.find(header.topic)
         if topic is None:
             raise RequestRefused(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! Send to it, or create it"
@@ -248,7 +246,7 @@ class PullProcessor:
 
     def _known_subscription(self, header: PullMessageRequestHeader, config: GroupConfig) -> SubscriptionData:
         name = header.consumer_group
-        online = self._consumers.find(name)
+        online = self.consumers.find(name)
         if online is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist, {name}: no member has sent a heartbeat yet"
@@ -258,7 +256,7 @@ class PullProcessor:
                 ForbiddenBy.BROADCASTING,
                 f"the consumer group[{name}] can not consume by broadcast way: its consumeBroadcastEnable is false",
             )
-        if not self._groups.is_readable(name, header.topic):
+        if not self.groups.is_readable(name, header.topic):
             raise _Forbidden(ForbiddenBy.SUBSCRIPTION, f"the consumer group[{name}] is forbidden for topic[{header.topic}]")
         subscription = online.subscriptions.get(header.topic)
         if subscription is None:
@@ -272,6 +270,13 @@ class PullProcessor:
                 f"the consumer's subscription not latest: known is {subscription.sub_version} of {name}; the next heartbeat brings it",
             )
         return subscription
+
+
+def answer_code(result: GetResult, offset: int) -> ResponseCode:
+    """What a pull from that offset is told."""
+    if result.status in _EMPTY:
+        return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+    return _CODES[result.status]
 
 
 class _Forbidden(RequestRefused):

@@ -31,14 +31,14 @@ from orbitmq.store.group_commit import Outcome
 from orbitmq.store.log_batch import Appended
 from orbitmq.store.message_store import MessageStore
 
-_BORN_HOST: Final = "born_host"  # of a channel's attributes: its peer as records hold it
+BORN_HOST: Final = "born_host"  # of a channel's attributes: its peer as records hold it
 _DELAYED: Final = (
     properties.DELAY,
     properties.TIMER_DELAY_SEC,
     properties.TIMER_DELAY_MS,
     properties.TIMER_DELIVER_MS,
 )
-_OUTCOMES: Final = {
+OUTCOMES: Final = {
     Outcome.DONE: (ResponseCode.SUCCESS, None),
     Outcome.TIMED_OUT: (
         ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -101,17 +101,17 @@ class SendProcessor:
         busy: Callable[[], Busy | None],
         messages: PluggableStore | None = None,
     ) -> None:
-        self._settings = settings
-        self._topics = topics
+        self.settings = settings
+        self.topics = topics
         self._groups = groups
-        self._store = store
+        self.store = store
         self._messages = messages or store  # what plug-ins may change of it
-        self._store_host = store_host
-        self._now_ms = now_ms
+        self.store_host = store_host
+        self.now_ms = now_ms
         self._new_unique_key = new_unique_key
-        self._listener = listener
+        self.listener = listener
         self._random = random
-        self._busy = busy
+        self.busy = busy
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -149,14 +149,14 @@ class SendProcessor:
 
     def _admit(self) -> None:
         """Refuse it when the broker is behind, before anything is done with it."""
-        busy = self._busy()
+        busy = self.busy()
         if busy is not None:
-            self._listener.refused(busy.cause.value)
+            self.listener.refused(busy.cause.value)
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, busy.remark)
 
     def _checked(self, channel: Channel, request: RemotingCommand, header: SendMessageRequestHeader) -> _Sent:
         """Everything that can be refused, in the original's order; then the message as it will be stored."""
-        settings, now_ms = self._settings, self._now_ms()
+        settings, now_ms = self.settings, self.now_ms()
         if now_ms < settings.start_accept_send_request_time_stamp:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
@@ -182,14 +182,14 @@ class SendProcessor:
         if header.topic.startswith(RETRY_PREFIX):
             topic, queue_id = self._retried(request, header, topic, queue_id, reconsume_times)
         unique_key = found.get(properties.UNIQUE_KEY)
-        more = self._more_properties()
+        more = self.added_properties()
         if unique_key is None and not header.batch:
             unique_key = more[properties.UNIQUE_KEY] = self._new_unique_key()
         raw = properties.without((header.properties or "").encode("utf-8", "replace"), properties.POP_CK)
         message = Message(
             topic.name.encode(),
             request.body or b"",
-            born_host=_born_host(channel),
+            born_host=born_host_of(channel),
             born_time_ms=header.born_timestamp,
             queue_id=queue_id,
             flag=header.flag,
@@ -200,11 +200,11 @@ class SendProcessor:
         return _Sent(header, topic, message, unique_key, found.get(properties.WAIT) != "false")
 
     def _topic(self, header: SendMessageRequestHeader) -> TopicConfig:
-        found = self._topics.find(header.topic)
-        if not self._settings.broker_permission & PERM_WRITE and found is not None and found.order:
+        found = self.topics.find(header.topic)
+        if not self.settings.broker_permission & PERM_WRITE and found is not None and found.order:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._settings.broker_name}] sending message is forbidden (brokerPermission)",
+                f"the broker[{self.settings.broker_name}] sending message is forbidden (brokerPermission)",
             )
         if header.topic in FORBIDDEN_TO_SEND:
             raise RequestRefused(
@@ -212,7 +212,7 @@ class SendProcessor:
             )
         if found is None:
             check_topic(header.topic)
-            found = self._topics.for_send(
+            found = self.topics.for_send(
                 header.topic, header.default_topic, header.default_topic_queue_nums, unit_mode=bool(header.unit_mode)
             )
         if found is None:
@@ -248,11 +248,11 @@ class SendProcessor:
             times_max = header.max_reconsume_times
         if reconsume_times <= times_max:
             return topic, queue_id
-        return self._topics.for_send_back(DEAD_LETTER_PREFIX + name, 1, READ_WRITE), 0
+        return self.topics.for_send_back(DEAD_LETTER_PREFIX + name, 1, READ_WRITE), 0
 
-    def _more_properties(self) -> dict[str, str | None]:
+    def added_properties(self) -> dict[str, str | None]:
         """What the broker adds to every message."""
-        settings = self._settings
+        settings = self.settings
         return {
             properties.MSG_REGION: settings.region_id,
             properties.TRACE_ON: "true" if settings.trace_on else "false",
@@ -265,24 +265,24 @@ class SendProcessor:
         self, channel: Channel, request: RemotingCommand, sent: _Sent, append: Callable[[], list[Appended]]
     ) -> RemotingCommand | None:
         """Store it, and answer: at once, or when the disk has it."""
-        appended = self._stored(append)
-        self._listener.stored(sent.topic.name, len(appended), sum(each.size for each in appended))
+        appended = self.committed(append)
+        self.listener.stored(sent.topic.name, len(appended), sum(each.size for each in appended))
         header = self._header(sent, appended)
-        is_safe = self._store.config.flush_mode is FlushMode.ASYNC or not sent.waits
-        if is_safe and self._topics.is_saved(sent.topic.name):
+        is_safe = self.store.config.flush_mode is FlushMode.ASYNC or not sent.waits
+        if is_safe and self.topics.is_saved(sent.topic.name):
             return request.answer(ResponseCode.SUCCESS, header=header)
 
         if request.is_oneway:
             return None
 
         def tell(outcome: Outcome) -> None:
-            code, remark = _OUTCOMES.get(outcome, (ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal))
+            code, remark = OUTCOMES.get(outcome, (ResponseCode.SERVICE_NOT_AVAILABLE, self.store.refusal))
             self._send_when_topic_is_saved(channel, sent.topic.name, request.answer(code, remark, header=header))
 
         if is_safe:
             tell(Outcome.DONE)
         else:
-            self._store.when_safe(appended[-1].end, tell, len(appended))
+            self.store.when_safe(appended[-1].end, tell, len(appended))
         return None
 
     def _send_when_topic_is_saved(self, channel: Channel, topic: str, answer: RemotingCommand) -> None:
@@ -297,25 +297,25 @@ class SendProcessor:
                 )
             channel.send(answer)
 
-        if self._topics.is_saved(topic):
+        if self.topics.is_saved(topic):
             channel.send(answer)
         else:
-            self._topics.when_saved(tell)
+            self.topics.when_saved(tell)
 
-    def _stored(self, append: Callable[[], list[Appended]], pending_count: int = 0) -> list[Appended]:
+    def committed(self, append: Callable[[], list[Appended]], pending_count: int = 0) -> list[Appended]:
         """Append and write, along with so many messages that were appended before."""
         appended: list[Appended] = []
         try:
             appended = append()
-            self._store.commit()
+            self.store.commit()
         except MessageIllegal as error:
             raise _illegal(str(error)) from error
         except (StoreReadOnly, StoreFull) as error:
-            is_full = isinstance(error, StoreFull) and self._store.retention.write_refusal is not None
-            self._listener.refused((Cause.DISK_FULL if is_full else Cause.DISK_ERROR).value)
+            is_full = isinstance(error, StoreFull) and self.store.retention.write_refusal is not None
+            self.listener.refused((Cause.DISK_FULL if is_full else Cause.DISK_ERROR).value)
             raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}") from error
         except WriteFailed as error:
-            self._listener.refused(Cause.DISK_ERROR.value, pending_count + len(appended))
+            self.listener.refused(Cause.DISK_ERROR.value, pending_count + len(appended))
             remark = f"service not available now: {error}; free or mend the disk of the commit log, or send to another broker"
             raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, remark) from error
         except StoreError as error:
@@ -324,12 +324,12 @@ class SendProcessor:
 
     def _header(self, sent: _Sent, appended: list[Appended]) -> SendMessageResponseHeader:
         return SendMessageResponseHeader(
-            msg_id=",".join(offset_id(self._store_host, each.offset) for each in appended),
+            msg_id=",".join(offset_id(self.store_host, each.offset) for each in appended),
             queue_id=sent.message.queue_id,
             queue_offset=appended[0].queue_offset,
             transaction_id=sent.unique_key,
-            msg_region=self._settings.region_id,
-            trace_on=self._settings.trace_on,
+            msg_region=self.settings.region_id,
+            trace_on=self.settings.trace_on,
         )
 
 
@@ -343,10 +343,10 @@ def _illegal(remark: str) -> RequestRefused:
     return RequestRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
 
 
-def _born_host(channel: Channel) -> bytes:
+def born_host_of(channel: Channel) -> bytes:
     """The peer as records hold it, worked out once for each connection."""
-    found: bytes | None = channel.attributes.get(_BORN_HOST)
+    found: bytes | None = channel.attributes.get(BORN_HOST)
     if found is None:
         address, _, port = channel.remote_address.rpartition(":")
-        found = channel.attributes[_BORN_HOST] = hosts.pack(address.strip("[]"), int(port))
+        found = channel.attributes[BORN_HOST] = hosts.pack(address.strip("[]"), int(port))
     return found
