@@ -278,6 +278,26 @@ def name_server(release: Release, home: Path, settings: Mapping[str, object] | N
     return _server(release, home, port, "org.apache.rocketmq.namesrv.NamesrvStartup", {**own, **(settings or {})}, options, {})
 
 
+def small_broker(home: Path, port: int, name_servers: list[str]) -> dict[str, object]:
+    """The configuration of a broker with small files in `home`, of whosever make it is."""
+    return {
+        "brokerClusterName": "DefaultCluster",
+        "namesrvAddr": ";".join(name_servers),
+        "brokerIP1": "127.0.0.1",
+        "brokerIP2": "127.0.0.1",
+        "listenPort": port,
+        "storePathRootDir": home / "store",
+        "storePathCommitLog": home / "store" / "commitlog",
+        "mappedFileSizeCommitLog": 4 << 20,
+        "mappedFileSizeConsumeQueue": 60_000,
+        "maxHashSlotNum": 1000,
+        "maxIndexNum": 4000,
+        "traceTopicEnable": "false",
+        "diskMaxUsedSpaceRatio": 95,
+        "brokerFastFailureEnable": "false",  # or a machine that is busy makes sends fail
+    }
+
+
 def broker(
     release: Release,
     home: Path,
@@ -292,24 +312,7 @@ def broker(
 ) -> Server:
     """A real broker with small files in `home`, which registers with all `name_servers`."""
     port = free_port((-2, 1))  # its fast port and its replication port
-    own: dict[str, object] = {
-        "brokerClusterName": cluster,
-        "brokerName": name,
-        "brokerId": broker_id,
-        "brokerRole": "SLAVE" if broker_id else "ASYNC_MASTER",
-        "namesrvAddr": ";".join(name_servers),
-        "brokerIP1": "127.0.0.1",
-        "brokerIP2": "127.0.0.1",
-        "listenPort": port,
-        "haListenPort": port + 1,
-        "storePathRootDir": home / "store",
-        "storePathCommitLog": home / "store" / "commitlog",
-        "mappedFileSizeCommitLog": 4 << 20,
-        "mappedFileSizeConsumeQueue": 60_000,
-        "maxHashSlotNum": 1000,
-        "maxIndexNum": 4000,
-        "traceTopicEnable": "false",
-        "diskMaxUsedSpaceRatio": 95,
-    }
-    merged = {**own, **(settings or {})}
+    own = {"brokerClusterName": cluster, "brokerName": name, "brokerId": broker_id, "haListenPort": port + 1}
+    own["brokerRole"] = "SLAVE" if broker_id else "ASYNC_MASTER"
+    merged = {**small_broker(home, port, name_servers), **own, **(settings or {})}
     return _server(release, home, port, "org.apache.rocketmq.broker.BrokerStartup", merged, options, variables or {})

@@ -54,23 +54,7 @@ def our_broker(home: Path, name_servers: list[str], settings: Mapping[str, objec
         return apache.broker(Release("5.5.0").fetch(), home, name_servers, settings=settings)
     home.mkdir(parents=True)
     port = apache.free_port((-2, 1))
-    own = {
-        "brokerClusterName": "DefaultCluster",
-        "brokerName": BROKER_NAME,
-        "namesrvAddr": ";".join(name_servers),
-        "bindAddress": "127.0.0.1",
-        "brokerIP1": "127.0.0.1",
-        "brokerIP2": "127.0.0.1",
-        "listenPort": port,
-        "storePathRootDir": home / "store",
-        "storePathCommitLog": home / "store" / "commitlog",
-        "mappedFileSizeCommitLog": 4 << 20,
-        "mappedFileSizeConsumeQueue": 60_000,
-        "maxHashSlotNum": 1000,
-        "maxIndexNum": 4000,
-        "traceTopicEnable": "false",
-        "diskMaxUsedSpaceRatio": 95,
-    }
+    own = {**apache.small_broker(home, port, name_servers), "brokerName": BROKER_NAME, "bindAddress": "127.0.0.1"}
     configuration = home / "broker.conf"
     configuration.write_text("".join(f"{key}={value}\n" for key, value in {**own, **(settings or {})}.items()))
     command = [str(Path(sys.executable).with_name("mqbroker")), "-c", str(configuration)]

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from interop import apache, subject
+from interop import apache, broker_pair, subject
 from interop.apache import ApacheUnavailable, Release
+from interop.broker_conversation import BrokerConversation
 from interop.conversation import Conversation, forget_everything
 from requirements_table import lack
 
@@ -61,3 +62,16 @@ def both(name_servers: tuple[str, str]) -> Iterator[Conversation]:
     yield talk
     talk.close_all()
     talk.check()
+
+
+@pytest.fixture(scope="module")
+def broker_addresses(apache_5: Release, name_servers: tuple[str, str], module_home: Path) -> Iterator[tuple[str, str]]:
+    """The original broker and ours, which one test module shares."""
+    with broker_pair.both_brokers(apache_5, name_servers, module_home) as addresses:
+        yield addresses
+
+
+@pytest.fixture
+def both_brokers(broker_addresses: tuple[str, str]) -> Iterator[BrokerConversation]:
+    with broker_pair.conversation(broker_addresses) as talk:
+        yield talk

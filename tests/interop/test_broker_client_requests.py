@@ -6,15 +6,12 @@ As in `test_broker_requests`, with what clients send instead of operators: pulls
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from interop.apache import Release
 from interop.broker_conversation import BrokerConversation, broker_differences
-from interop.broker_pair import MISSING, TOPIC, Row, ask_all, both_brokers, conversation, row, sent, without
+from interop.broker_pair import MISSING, TOPIC, Row, ask_all, row, sent, without
 from interop.frames import Answer, Connection, Request
 
 pytestmark = [pytest.mark.interop, pytest.mark.needs("java", "maven")]
@@ -224,33 +221,21 @@ SECTIONS: dict[str, list[Row]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def brokers(apache_5: Release, name_servers: tuple[str, str], module_home: Path) -> Iterator[tuple[str, str]]:
-    with both_brokers(apache_5, name_servers, module_home) as addresses:
-        yield addresses
-
-
-@pytest.fixture
-def both(brokers: tuple[str, str]) -> Iterator[BrokerConversation]:
-    with conversation(brokers) as talk:
-        yield talk
-
-
 @pytest.mark.parametrize("section", SECTIONS)
-def test_both_answer_the_same(both: BrokerConversation, section: str) -> None:
-    ask_all(both, SECTIONS[section])
+def test_both_answer_the_same(both_brokers: BrokerConversation, section: str) -> None:
+    ask_all(both_brokers, SECTIONS[section])
 
 
-def test_a_pull_that_waits_is_answered_by_a_message_or_when_it_waited_long_enough(both: BrokerConversation) -> None:
-    ask_all(both, [row(17, {**TOPIC, "topic": "Awaited"})])
+def test_a_pull_that_waits_is_answered_by_a_message_or_when_it_waited_long_enough(both_brokers: BrokerConversation) -> None:
+    ask_all(both_brokers, [row(17, {**TOPIC, "topic": "Awaited"})])
     wanted = {**PULL, "topic": "Awaited", "sysFlag": "6", "suspendTimeoutMillis": "100", "subscription": "tag"}
-    waiting = both.on("waiting")
+    waiting = both_brokers.on("waiting")
     for connection in waiting:
         connection.send(Request(11, wanted))
     assert not broker_differences(*(connection.receive() for connection in waiting)), "nothing came"
     for connection in waiting:
         connection.send(Request(11, {**wanted, "suspendTimeoutMillis": "60000"}))
-    ask_all(both, [sent(10, topic="Awaited", queueId="0", properties="TAGS\x01other\x02"), sent(11, topic="Awaited", queueId="0")])
+    ask_all(both_brokers, [sent(10, topic="Awaited", queueId="0", properties="TAGS\x01other\x02"), sent(11, topic="Awaited", queueId="0")])
     found = [connection.receive() for connection in waiting]
     assert (found[0].code, broker_differences(*found)) == (0, [])
 
@@ -264,22 +249,22 @@ def beaten(connection: Connection, body: Any) -> list[Answer]:
     return sorted(heard, key=lambda answer: answer.code)
 
 
-def test_heartbeats_are_answered_and_told_the_same(both: BrokerConversation) -> None:
+def test_heartbeats_are_answered_and_told_the_same(both_brokers: BrokerConversation) -> None:
     def beat(body: Any, on: str = "client-1") -> None:
-        heard = [beaten(connection, body) for connection in both.on(on)]
+        heard = [beaten(connection, body) for connection in both_brokers.on(on)]
         assert [answer.code for answer in heard[0]] == [answer.code for answer in heard[1]], body
         for pair in zip(*heard, strict=True):
             assert not broker_differences(*pair), body
 
     beat(heartbeat())
-    ask_all(both, [row(203, {"consumerGroup": "g"}), row(204, {"producerGroup": "p"}), row(38, {"consumerGroup": "g"}), row(328)])
-    ask_all(both, [row(351, {"topic": "%RETRY%g"}), row(352, {"group": "g"}), row(300, {"topic": "T"})])
+    ask_all(both_brokers, [row(203, {"consumerGroup": "g"}), row(204, {"producerGroup": "p"}), row(38, {"consumerGroup": "g"}), row(328)])
+    ask_all(both_brokers, [row(351, {"topic": "%RETRY%g"}), row(352, {"group": "g"}), row(300, {"topic": "T"})])
     beat(heartbeat())
     beat(heartbeat(heartbeatFingerprint=7, withoutSub=False))
     beat(heartbeat(heartbeatFingerprint=7, withoutSub=True))
     beat(heartbeat(heartbeatFingerprint=8, withoutSub=True))
     beat(heartbeat("client-1", "g", "T", "Other"))
-    ask_all(both, [row(203, {"consumerGroup": "g"})])
+    ask_all(both_brokers, [row(203, {"consumerGroup": "g"})])
     for number, body in enumerate(
         (
             heartbeat("other", "a b"),
@@ -290,17 +275,17 @@ def test_heartbeats_are_answered_and_told_the_same(both: BrokerConversation) -> 
         )
     ):
         beat(body, f"other-{number}")
-    ask_all(both, [row(203, {"consumerGroup": group}) for group in ("a b", "unknown-topic", "broadcast", "odd")])
-    both.ask(Request(35, {"clientID": "client-1", "producerGroup": "p", "consumerGroup": "g"}), on="client-1")
-    ask_all(both, [row(203, {"consumerGroup": "g"}), row(38, {"consumerGroup": "g"})])
+    ask_all(both_brokers, [row(203, {"consumerGroup": group}) for group in ("a b", "unknown-topic", "broadcast", "odd")])
+    both_brokers.ask(Request(35, {"clientID": "client-1", "producerGroup": "p", "consumerGroup": "g"}), on="client-1")
+    ask_all(both_brokers, [row(203, {"consumerGroup": "g"}), row(38, {"consumerGroup": "g"})])
 
 
-def test_subscriptions_decide_what_is_pulled_and_who_may(both: BrokerConversation) -> None:
-    for connection in both.on("consumer"):
+def test_subscriptions_decide_what_is_pulled_and_who_may(both_brokers: BrokerConversation) -> None:
+    for connection in both_brokers.on("consumer"):
         beaten(connection, heartbeat("client-2", "subscribers", "T"))
     own = {**PULL, "consumerGroup": "subscribers", "sysFlag": "0"}
     ask_all(
-        both,
+        both_brokers,
         [
             row(11, {**own, "subVersion": "1"}),
             row(11, {**own, "subVersion": "2"}),
@@ -311,9 +296,9 @@ def test_subscriptions_decide_what_is_pulled_and_who_may(both: BrokerConversatio
             row(200, None, {"groupName": "broadcasts", "consumeBroadcastEnable": False}),
         ],
     )
-    for connection in both.on("broadcaster"):
+    for connection in both_brokers.on("broadcaster"):
         beaten(connection, heartbeat("client-3", "broadcasts", "T", model="BROADCASTING"))
-    ask_all(both, [row(11, {**own, "consumerGroup": "broadcasts", "subVersion": "1"})])
+    ask_all(both_brokers, [row(11, {**own, "consumerGroup": "broadcasts", "subVersion": "1"})])
 
 
 @pytest.mark.parametrize(
@@ -321,12 +306,12 @@ def test_subscriptions_decide_what_is_pulled_and_who_may(both: BrokerConversatio
     [(307, {"jstackEnable": "false"}), (309, {"topic": "T"}), (309, {})],
     ids=["running info", "a message to consume", "a message of no topic"],
 )
-def test_questions_for_a_client_are_passed_on(both: BrokerConversation, code: int, fields: dict[str, str]) -> None:
-    consumers = both.on("consumer")
+def test_questions_for_a_client_are_passed_on(both_brokers: BrokerConversation, code: int, fields: dict[str, str]) -> None:
+    consumers = both_brokers.on("consumer")
     for connection in consumers:
         beaten(connection, heartbeat("client-4", "asked", "T"))
     asked = []
-    for connection in both.on("main"):
+    for connection in both_brokers.on("main"):
         found = connection.ask(
             Request(12, {"topic": "T", "key": "k0", "maxNum": "1", "beginTimestamp": "0", "endTimestamp": "9000000000000"})
         )
@@ -342,6 +327,6 @@ def test_questions_for_a_client_are_passed_on(both: BrokerConversation, code: in
         header = json.dumps({"code": 0, "flag": 1, "language": "JAVA", "opaque": question.opaque, "version": 513}).encode()
         body = b'{"consumeResult":"CR_SUCCESS"}'
         connection.send_bytes((4 + len(header) + len(body)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + body)
-    answers = [connection.receive() for connection in both.on("main")]
+    answers = [connection.receive() for connection in both_brokers.on("main")]
     assert [answer.opaque for answer in answers] == asked
     assert (answers[0].code, broker_differences(*answers)) == (0, [])

@@ -7,15 +7,13 @@ purpose stands with the reason, and must really differ; what it did at one of th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from interop.apache import Release, wait_until
+from interop.apache import wait_until
 from interop.broker_conversation import BrokerConversation, broker_differences
-from interop.broker_pair import MISSING, TOPIC, Row, ask_all, both_brokers, conversation, row, sent, without
+from interop.broker_pair import MISSING, TOPIC, Row, ask_all, row, sent, without
 from interop.frames import Answer, Connection, Request, ask
 
 pytestmark = [pytest.mark.interop, pytest.mark.needs("java", "maven")]
@@ -291,33 +289,21 @@ SECTIONS: dict[str, list[Row]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def brokers(apache_5: Release, name_servers: tuple[str, str], module_home: Path) -> Iterator[tuple[str, str]]:
-    with both_brokers(apache_5, name_servers, module_home) as addresses:
-        yield addresses
-
-
-@pytest.fixture
-def both(brokers: tuple[str, str]) -> Iterator[BrokerConversation]:
-    with conversation(brokers) as talk:
-        yield talk
-
-
 @pytest.mark.parametrize("section", SECTIONS)
-def test_both_answer_the_same(both: BrokerConversation, section: str) -> None:
-    ask_all(both, SECTIONS[section])
+def test_both_answer_the_same(both_brokers: BrokerConversation, section: str) -> None:
+    ask_all(both_brokers, SECTIONS[section])
 
 
 @pytest.mark.parametrize(("code", "seq", "count"), [(21, "topicSeq", "maxTopicNum"), (201, "groupSeq", "maxGroupNum")])
-def test_pages_go_on_where_the_last_one_ended(both: BrokerConversation, code: int, seq: str, count: str) -> None:
-    first = both.ask_each(*[Request(code, {seq: "0", count: "2"})] * 2)
+def test_pages_go_on_where_the_last_one_ended(both_brokers: BrokerConversation, code: int, seq: str, count: str) -> None:
+    first = both_brokers.ask_each(*[Request(code, {seq: "0", count: "2"})] * 2)
     versions = [json.dumps(answer.json()["dataVersion"], separators=(",", ":"), sort_keys=True) for answer in first]
     for begin in ("0", "2", "3", "900", "-1"):
-        both.ask_each(*(Request(code, {seq: begin, count: "2", "dataVersion": version}) for version in versions))
+        both_brokers.ask_each(*(Request(code, {seq: begin, count: "2", "dataVersion": version}) for version in versions))
 
 
 @pytest.fixture
-def consumers(both: BrokerConversation) -> tuple[Connection, Connection]:
+def consumers(both_brokers: BrokerConversation) -> tuple[Connection, Connection]:
     """A consumer of the group `g`, online at both, that was told of itself and read that."""
     subscription = {"classFilterMode": False, "codeSet": [], "expressionType": "TAG", "subString": "*", "subVersion": 1, "tagsSet": []}
     group = {
@@ -329,26 +315,26 @@ def consumers(both: BrokerConversation) -> tuple[Connection, Connection]:
         "unitMode": False,
     }
     heartbeat = {"clientID": "client-1", "producerDataSet": [], "consumerDataSet": [group]}
-    found = both.on("consumer")
+    found = both_brokers.on("consumer")
     for consumer in found:
         consumer.send(Request(34, {}, json.dumps(heartbeat).encode()))
         assert {consumer.receive().code, consumer.receive().code} == {0, 40}
     return found
 
 
-def test_the_same_is_told_of_a_group_that_is_online(both: BrokerConversation, consumers: tuple[Connection, Connection]) -> None:
-    both.ask(Request(345, {"group": "g", "topic": "T"}))
-    both.ask(Request(300, {"topic": "T"}))
-    both.ask(Request(321, {**ENTRIES, "consumerGroup": "g"}))
-    both.ask(Request(208, {"consumerGroup": "g", "topic": "Ordered"}))
-    both.ask(Request(314, {"srcGroup": "g", "destGroup": "g8", "topic": "Ordered"}))
-    asked = [connection.send(Request(223, {"topic": "T", "group": "g"})) for connection in both.on("main")]
+def test_the_same_is_told_of_a_group_that_is_online(both_brokers: BrokerConversation, consumers: tuple[Connection, Connection]) -> None:
+    both_brokers.ask(Request(345, {"group": "g", "topic": "T"}))
+    both_brokers.ask(Request(300, {"topic": "T"}))
+    both_brokers.ask(Request(321, {**ENTRIES, "consumerGroup": "g"}))
+    both_brokers.ask(Request(208, {"consumerGroup": "g", "topic": "Ordered"}))
+    both_brokers.ask(Request(314, {"srcGroup": "g", "destGroup": "g8", "topic": "Ordered"}))
+    asked = [connection.send(Request(223, {"topic": "T", "group": "g"})) for connection in both_brokers.on("main")]
     questions = [consumer.receive() for consumer in consumers]
     assert [question.code for question in questions] == [221, 221]
     assert not broker_differences(*questions)
     for consumer, question in zip(consumers, questions, strict=True):
         consumer.send_bytes(_answer_to(question, b'{"messageQueueTable":{{"brokerName":"b","queueId":1,"topic":"T"}:5}}'))
-    answers = [connection.receive() for connection in both.on("main")]
+    answers = [connection.receive() for connection in both_brokers.on("main")]
     assert [answer.opaque for answer in answers] == asked
     assert not broker_differences(*answers)
     assert b'"client-1"' in answers[0].body
@@ -356,19 +342,19 @@ def test_the_same_is_told_of_a_group_that_is_online(both: BrokerConversation, co
 
 @pytest.mark.parametrize("language", ["JAVA", "CPP"])
 def test_consumers_are_told_the_same_when_offsets_are_not_reset_by_brokers(
-    both: BrokerConversation, consumers: tuple[Connection, Connection], language: str
+    both_brokers: BrokerConversation, consumers: tuple[Connection, Connection], language: str
 ) -> None:
-    both.ask(Request(25, None, b"useServerSideResetOffset=false\n"))
+    both_brokers.ask(Request(25, None, b"useServerSideResetOffset=false\n"))
     for queue_id in range(4):
-        both.ask(Request(15, {**COMMIT, "queueId": str(queue_id)}))
+        both_brokers.ask(Request(15, {**COMMIT, "queueId": str(queue_id)}))
     for change in ({}, {"timestamp": "-1"}, {"timestamp": "-1", "isForce": "false"}):
-        both.ask(Request(222, {**RESET, **change}, language=language))
+        both_brokers.ask(Request(222, {**RESET, **change}, language=language))
         told = [consumer.receive() for consumer in consumers]
         assert (told[0].code, told[0].flag) == (220, 2)
         assert not broker_differences(*told)
     for change in ({"topic": "nope"}, {"group": "g2"}, {"group": "nobody"}):
-        both.ask(Request(222, {**RESET, **change}))
-    both.ask(Request(25, None, b"useServerSideResetOffset=true\n"))
+        both_brokers.ask(Request(222, {**RESET, **change}))
+    both_brokers.ask(Request(25, None, b"useServerSideResetOffset=true\n"))
 
 
 def _answer_to(question: Answer, body: bytes) -> bytes:
@@ -376,26 +362,29 @@ def _answer_to(question: Answer, body: bytes) -> bytes:
     return (4 + len(header) + len(body)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + body
 
 
-def test_name_servers_hear_when_the_permission_of_a_broker_changes(both: BrokerConversation, name_servers: tuple[str, str]) -> None:
-    both.ask(Request(17, TOPIC))
+def test_name_servers_hear_when_the_permission_of_a_broker_changes(both_brokers: BrokerConversation, name_servers: tuple[str, str]) -> None:
+    both_brokers.ask(Request(17, TOPIC))
 
     def say(permission: int) -> bool:
         told = [route["perm"] for server in name_servers for route in ask(server, Request(105, {"topic": "T"})).json()["queueDatas"]]
         return told == [permission] * 2
 
     for permission in (4, 6):
-        both.ask(Request(25, None, f"brokerPermission={permission}\n".encode()))
+        both_brokers.ask(Request(25, None, f"brokerPermission={permission}\n".encode()))
         wait_until(partial(say, permission), f"both name servers say {permission}", 10)
 
 
-def test_the_configuration_has_the_same_keys(both: BrokerConversation) -> None:
+def test_the_configuration_has_the_same_keys(both_brokers: BrokerConversation) -> None:
     """Which values differ, and why, is told where the configuration is tested."""
-    keys = [{line.partition("=")[0] for line in connection.ask(Request(26)).body.decode().splitlines()} for connection in both.on("main")]
+    keys = [
+        {line.partition("=")[0] for line in connection.ask(Request(26)).body.decode().splitlines()}
+        for connection in both_brokers.on("main")
+    ]
     assert keys[0] - keys[1] <= {"rocketmqHome", "storePathCommitLog"}, "ours has these as they are by default, and then they are not shown"
 
 
-def test_the_running_broker_tells_the_same_entries(both: BrokerConversation) -> None:
-    tables = [connection.ask(Request(28)).json()["table"] for connection in both.on("main")]
+def test_the_running_broker_tells_the_same_entries(both_brokers: BrokerConversation) -> None:
+    tables = [connection.ask(Request(28)).json()["table"] for connection in both_brokers.on("main")]
     names = [{name.partition("_/")[0] for name in table} for table in tables]
     assert names[0] == names[1]
     for name in ("commitLogMinOffset", "commitLogMaxOffset", "brokerActive", "brokerVersionDesc", "putMessageTimesTotal"):

@@ -1,8 +1,8 @@
 """The push consumer: reads its share of a group's queues, and hands every message to a listener until that takes it.
 
-Two ways: `Concurrent`, where messages of a queue are handed out side by side, and `Orderly`, where each waits for the one before it and the
-queue is locked at its broker. A listener is a function or a coroutine function; plain functions run in threads of their own, so that they
-may block without anybody missing a heartbeat. It takes a message by returning; it wants it again by raising, or by `ConsumeLater`.
+Messages of a queue are handed out side by side. A listener is a function or a coroutine function; plain functions run in threads of their
+own, so that they may block without anybody missing a heartbeat. It takes a message by returning; it wants it again by raising, or by
+`ConsumeLater`.
 
 Invariant: an offset is committed only when every message before it was taken, sent back, or given up.
 """
@@ -83,16 +83,16 @@ class PushConsumer:
         self.session = session or ClientSession(ClientSettings(name_servers=name_servers))
         self._listener = listener
         self._is_coroutine = inspect.iscoroutinefunction(listener)
-        self._is_broadcasting = self.settings.group.message_model is MessageModel.BROADCASTING
-        self._offsets = self._offset_store(group)
-        self.membership = Membership(self.session, group, self.settings.group, self._offsets, self._queues_changed)
+        self.is_broadcasting = self.settings.group.message_model is MessageModel.BROADCASTING
+        self.offsets = self._offset_store(group)
+        self.membership = Membership(self.session, group, self.settings.group, self.offsets, self._queues_changed)
         self._readers: dict[MessageQueue, _QueueReader] = {}
         self._batches: asyncio.Queue[tuple[_QueueReader, ReceivedMessage]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._pool: ThreadPoolExecutor | None = None
 
     def _offset_store(self, group: str) -> OffsetStore:
-        if self._is_broadcasting:
+        if self.is_broadcasting:
             return FileOffsets(self.settings.offsets_folder / self.session.client_id / group / "offsets.json")
         return BrokerOffsets(self.session, group)
 
@@ -138,9 +138,9 @@ class PushConsumer:
         for reader in lost:
             del self._readers[reader.queue]
         await asyncio.gather(*(reader.stop() for reader in lost))
-        await self._offsets.persist([reader.queue for reader in lost])
+        await self.offsets.persist([reader.queue for reader in lost])
         for reader in lost:
-            self._offsets.forget(reader.queue)
+            self.offsets.forget(reader.queue)
         for queue in sorted(queues - self._readers.keys()):
             self._readers[queue] = reader = _QueueReader(self, queue)
             reader.start()
@@ -153,7 +153,7 @@ class PushConsumer:
     async def _persist_forever(self) -> None:
         while True:
             await asyncio.sleep(PERSIST_PERIOD_S)
-            await self._offsets.persist(list(self._readers))
+            await self.offsets.persist(list(self._readers))
 
     # -- consuming
 
@@ -189,7 +189,7 @@ class PushConsumer:
 
     async def _send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
         """Let the broker deliver a message again later; whether it will. What everybody reads is given up."""
-        if self._is_broadcasting:
+        if self.is_broadcasting:
             return True
         attempts = self.settings.max_attempts
         header = ConsumerSendMsgBackRequestHeader(
@@ -239,7 +239,7 @@ class _QueueReader:
         self._cache.finish([message])
         commit = self._cache.commit_offset
         if commit is not None and not self.is_dropped:
-            self._consumer._offsets.update(self.queue, commit)
+            self._consumer.offsets.update(self.queue, commit)
 
     def again(self, message: ReceivedMessage) -> None:
         """Hand a message out again that the broker did not take back."""
@@ -267,11 +267,11 @@ class _QueueReader:
             broker_id = found.broker_id
             if found.status is PullStatus.OFFSET_ILLEGAL:
                 log.warning("offset_moved queue=%s from=%d to=%d", self.queue, offset, found.next_offset)
-                self._consumer._offsets.update(self.queue, found.next_offset, may_go_back=True)
+                self._consumer.offsets.update(self.queue, found.next_offset, may_go_back=True)
             offset = found.next_offset
             self._cache.put(found.messages, offset)
             if not len(self._cache):
-                self._consumer._offsets.update(self.queue, offset)
+                self._consumer.offsets.update(self.queue, offset)
             self._consumer.hand_out(self, self._cache.take(len(found.messages)))
 
     async def _pull(self, offset: int, broker_id: int) -> PullResult:
@@ -283,7 +283,7 @@ class _QueueReader:
             offset,
             consumer.membership.subscriptions[self.queue.topic],
             count_max=consumer.settings.pull_count,
-            commit_offset=None if consumer._is_broadcasting else consumer._offsets.known(self.queue),
+            commit_offset=None if consumer.is_broadcasting else consumer.offsets.known(self.queue),
             suspend_ms=SUSPEND_MS,
             broker_id=broker_id,
         )
