@@ -3,145 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import http.server
 import logging
 import re
-import threading
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 import pytest
 
 import golden_data
+from link_room import REGISTER, TOPIC, UNREGISTER, VERSION, Stage, Topics, listening, name_server, scenario, staged
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.nameserver_link import NameServerLink
-from orbitmq.broker.registration import BrokerIdentity, RegistrationAnswer, registrations
+from orbitmq.broker.registration import BrokerIdentity, registrations
 from orbitmq.common.clock import SystemClock
-from orbitmq.nameserver.config import NameServerConfig
-from orbitmq.nameserver.name_server import NameServer
 from orbitmq.protocol import frame
-from orbitmq.protocol.bodies.nameserver import DataVersion, TopicConfig, TopicRouteData
 from orbitmq.protocol.bodies.registration import RegisterBrokerBody
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command import RemotingCommand
-from orbitmq.protocol.headers.nameserver import GetRouteInfoRequestHeader, PutKVConfigRequestHeader
-from orbitmq.remoting.channel import Channel
+from orbitmq.protocol.headers.nameserver import PutKVConfigRequestHeader
 from orbitmq.remoting.client import ClientConfig, RemotingClient
-from remoting_peers import address, free_address, run, serving, until
-
-REGISTER, UNREGISTER, VERSION, TOPIC = 103, 104, 322, 217
-
-
-class Topics:
-    """The broker's topics, changed by a test."""
-
-    def __init__(self, *names: str) -> None:
-        self.topics = {name: TopicConfig(name, 4, 4) for name in names}
-        self.version = DataVersion(counter=1, timestamp=1)
-
-    @property
-    def table(self) -> MappingProxyType[str, TopicConfig]:
-        return MappingProxyType(self.topics)
-
-    @property
-    def data_version(self) -> DataVersion:
-        return self.version
-
-    def next_version(self) -> None:
-        self.version = DataVersion(counter=self.version.counter + 1, timestamp=1)
-
-    def put(self, name: str, queues: int = 4) -> None:
-        self.topics[name] = TopicConfig(name, queues, queues)
-        self.next_version()
-
-
-class Stage:
-    """A link, the client it uses, and what it was answered."""
-
-    def __init__(self, client: RemotingClient, name_servers: str | None, **settings: Any) -> None:
-        self.client = client
-        self.topics = Topics("one", "two")
-        self.config = BrokerConfig(broker_name="broker-a", namesrv_addr=name_servers, **settings)
-        self.answers: list[RegistrationAnswer] = []
-        self.link = NameServerLink(self.config, BrokerIdentity.of(self.config, 10911), self.topics, client, self.answers.append)
-
-    async def change(self, name: str, queues: int = 4) -> None:
-        """Change a topic, and wait until name servers have it."""
-        self.topics.put(name, queues)
-        self.link.topics_changed([name])
-        await self.link.settled()
-
-    async def ask(self, name_server: str, topic: str) -> TopicRouteData | None:
-        """The route of a topic."""
-        request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic))
-        answer = await self.client.invoke(name_server, request)
-        return None if answer.body is None else TopicRouteData.decode(answer.body)
-
-    async def queues(self, name_server: str, topic: str) -> int | None:
-        """How many queues a name server says that a topic has."""
-        route = await self.ask(name_server, topic)
-        return None if route is None else route.queue_datas[0].write_queue_nums
-
-
-@contextlib.asynccontextmanager
-async def name_server(folder: Path, port: int = 0) -> AsyncIterator[str]:
-    """A name server of ours; its address."""
-    server = NameServer(NameServerConfig(listen_port=port, kv_config_path=str(folder / "kvConfig.json")))
-    await server.start()
-    try:
-        yield f"127.0.0.1:{server.address[1]}"
-    finally:
-        await server.stop()
-
-
-@contextlib.asynccontextmanager
-async def staged(name_servers: str | None, **settings: Any) -> AsyncIterator[Stage]:
-    """A link that was started, and is stopped with the block."""
-    async with RemotingClient(ClientConfig(), SystemClock()) as client:
-        stage = Stage(client, name_servers, **settings)
-        await stage.link.start()
-        try:
-            yield stage
-        finally:
-            await stage.link.stop()
-
-
-Answer = Callable[[RemotingCommand], RemotingCommand | None]
-
-
-class Listener:
-    """A name server of the test: notes what it is asked, and answers as it is told."""
-
-    def __init__(self) -> None:
-        self.asked: list[RemotingCommand] = []
-        self.answer: Answer = lambda request: request.answer(0)
-
-    def __call__(self, _: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        self.asked.append(request)
-        return self.answer(request)
-
-    def topics(self) -> list[set[str]]:
-        """The topics of each registration so far."""
-        bodies = [request.body for request in self.asked if request.code == REGISTER]
-        return [set(RegisterBrokerBody.decode(body).topics) for body in bodies]
-
-    def codes(self) -> list[int]:
-        return [request.code for request in self.asked]
-
-
-@contextlib.asynccontextmanager
-async def listening() -> AsyncIterator[tuple[Listener, str]]:
-    listener = Listener()
-    async with serving(handlers=dict.fromkeys((REGISTER, UNREGISTER, VERSION, TOPIC), listener)) as server:
-        yield listener, address(server)
-
-
-def scenario(test: Callable[[Path], Awaitable[None]], folder: Path) -> None:
-    run(lambda: test(folder))
+from remoting_peers import free_address, run, until
 
 
 def test_every_name_server_has_the_broker_and_its_topics_until_it_stops(tmp_path: Path) -> None:
@@ -222,24 +102,6 @@ def test_who_waits_is_told_when_a_name_server_does_not_answer_and_when_the_link_
             stage.link.when_settled(lambda: told.append("at the end"))
             await stage.link.stop()
             assert told == ["at once", "in time", "at the end"]
-
-    run(test)
-
-
-def test_a_search_for_name_servers_that_fails_in_any_way_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test() -> None:
-        searches: list[int] = []
-        async with listening() as (_, one), staged(one) as stage:
-
-            async def fail() -> None:
-                searches.append(1)
-                raise ValueError("no such luck")
-
-            monkeypatch.setattr(stage.link, "refresh", fail)
-            object.__setattr__(stage.config, "update_name_server_addr_period", 1)
-            again = asyncio.create_task(stage.link._refresh_forever())
-            await until(lambda: len(searches) > 2, "it is tried again")
-            again.cancel()
 
     run(test)
 
@@ -390,82 +252,6 @@ def test_answers_are_handed_over_with_the_topics_that_are_ordered(tmp_path: Path
             assert second.order_topics == {"one": "broker-a:4"}
 
     scenario(test, tmp_path)
-
-
-def test_no_name_server_at_all_is_allowed() -> None:
-    async def test() -> None:
-        async with staged(None) as stage:
-            await stage.change("three")
-            stage.link.period_over()
-            assert stage.link.name_servers == {}
-
-    run(test)
-
-
-@contextlib.contextmanager
-def address_server(told: list[str]) -> Iterator[str]:
-    """An HTTP server that tells the last of these texts; its address."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200 if self.path == "/rocketmq/mine" and told[-1] else 404)
-            self.end_headers()
-            self.wfile.write(told[-1].encode())
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def test_an_address_server_tells_the_name_servers_and_who_it_no_longer_tells_is_left_alone(tmp_path: Path) -> None:
-    async def test(folder: Path) -> None:
-        async with listening() as (first, one), name_server(folder / "b") as two:
-            told = [""]
-            with address_server(told) as domain:
-                settings = {"fetch_namesrv_addr_by_address_server": True, "address_server": domain, "address_server_group": "mine"}
-                async with staged(None, **settings) as stage:
-                    assert stage.link.name_servers == {}
-                    for answer, expected in ((f"{one}\n", [one]), (f"{two};{one}", [two, one]), ("", [two, one]), (two, [two])):
-                        told.append(answer)
-                        await stage.link.refresh()
-                        await stage.link.settled()
-                        assert list(stage.link.name_servers) == expected
-                        assert stage.client.name_servers.in_order()
-                    await stage.change("three")
-                    assert await stage.queues(two, "three") == 4
-                    assert first.topics() == [{"one", "two"}]
-
-    scenario(test, tmp_path)
-
-
-def test_names_of_name_servers_may_be_looked_up_and_stand_for_every_address(tmp_path: Path) -> None:
-    async def test(folder: Path) -> None:
-        async with name_server(folder) as one:
-            port = one.split(":")[1]
-            async with staged(f"localhost:{port}", fetch_name_srv_addr_by_dns_lookup=True) as stage:
-                assert stage.link.name_servers[f"127.0.0.1:{port}"]
-
-    scenario(test, tmp_path)
-
-
-def test_a_new_list_of_name_servers_is_followed(tmp_path: Path) -> None:
-    async def test(folder: Path) -> None:
-        async with listening() as (first, one), listening() as (second, two), staged(one) as stage:
-            stage.config.update(f"namesrvAddr={two}")
-            await stage.link.refresh()
-            await stage.link.settled()
-            assert (first.topics(), second.topics()) == ([{"one", "two"}], [{"one", "two"}])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(tmp_path))
-        scenario(test, tmp_path)
 
 
 def test_a_stop_ends_what_is_under_way_and_frees_who_waits() -> None:
