@@ -97,15 +97,21 @@ async def main() -> None:
         await run_until_signal(services, ready=lambda: print("Serving until Ctrl-C."))
         return
     await services.start()
-    await present(cluster)
+    await use(cluster)
     await services.stop()
+    print("It ends here, for there is no terminal. To have it stay: .venv/bin/orbitmq up")
 
 
-async def present(cluster: EmbeddedCluster) -> None:
-    """Say where it listens, use it, say what to try."""
+async def use(cluster: EmbeddedCluster) -> None:
+    """Say where it listens, and use it."""
     where = f"Name server {cluster.name_server_address}, broker {cluster.broker_address}"
     print(f"{where} ({resident_mb()} MB, ready after {time.process_time() * 1000:.0f} ms of CPU).")
     await show(cluster.broker_address)
+
+
+async def present(cluster: EmbeddedCluster) -> None:
+    """Use it, and say what to try."""
+    await use(cluster)
     print("Try, from another terminal:")
     for line in (
         f".venv/bin/orbitmq cluster list -n {cluster.name_server_address}",
