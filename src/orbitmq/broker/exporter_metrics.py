@@ -13,7 +13,7 @@ from typing import Final
 from orbitmq.broker.metric_sources import ConsumerClient, Identity, Lag, Sources
 from orbitmq.broker.metric_text import Family, GaugeTable, Labels, Metric, Row, View, view
 from orbitmq.broker.stats import MINUTE, StatName
-from orbitmq.broker.topic_names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from orbitmq.common.topic_names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from orbitmq.protocol.versions import CURRENT_VERSION
 
 _OWN_TOPICS: Final = (RETRY_PREFIX, DEAD_LETTER_PREFIX)

@@ -15,8 +15,9 @@ from typing import Final
 
 from orbitmq.broker.attributes import GROUP_ATTRIBUTES, altered
 from orbitmq.broker.config_file import ConfigFile, Encoder
-from orbitmq.broker.topic_names import SYSTEM_GROUP_PREFIX, check_group, is_valid_group
+from orbitmq.broker.topic_names import check_group, is_valid_group
 from orbitmq.common.clock import Clock
+from orbitmq.common.topic_names import SYSTEM_GROUP_PREFIX
 from orbitmq.protocol.bodies.groups import GroupConfig, GroupTable
 from orbitmq.protocol.bodies.nameserver import PERM_READ, DataVersion
 from orbitmq.protocol.bodies.topics import next_version

@@ -15,8 +15,8 @@ from typing import Any
 import cython
 
 from orbitmq.broker.processors.send import OUTCOMES, SendProcessor
-from orbitmq.broker.topic_names import FORBIDDEN_TO_SEND, RETRY_PREFIX
 from orbitmq.common.errors import MessageIllegal
+from orbitmq.common.topic_names import FORBIDDEN_TO_SEND, RETRY_PREFIX
 from orbitmq.message import flags, properties
 from orbitmq.protocol import frame
 from orbitmq.protocol.bodies.nameserver import PERM_WRITE

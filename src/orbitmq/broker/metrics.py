@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from orbitmq.broker.exporter_metrics import exporter_families, exporter_lag_views
 from orbitmq.broker.metric_sources import Identity, Lag, Sources
 from orbitmq.broker.metric_text import SERIES_MAX, Count, Family, GaugeTable, Histogram, Labels, Metric, Row, SeriesFamily, render, view
-from orbitmq.broker.topic_names import DEAD_LETTER_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
+from orbitmq.common.topic_names import DEAD_LETTER_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 
 MESSAGE_SIZE_BOUNDS: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 RPC_BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)

@@ -1,4 +1,4 @@
-"""Which names topics and groups may have, and which topics are the broker's own: the rules of the original's TopicValidator.
+"""Which names topics and groups may have: the rules of the original's TopicValidator.
 
 Pure: names in, a refusal out. The remarks begin as the original's do, since tools show and match them, and go on with what to do.
 """
@@ -9,37 +9,8 @@ import re
 from typing import Final
 
 from orbitmq.common.errors import RequestRefused
+from orbitmq.common.topic_names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from orbitmq.protocol.codes import ResponseCode
-
-RETRY_PREFIX: Final = "%RETRY%"
-DEAD_LETTER_PREFIX: Final = "%DLQ%"
-SYSTEM_PREFIX: Final = "rmq_sys_"
-SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
-
-AUTO_CREATE_TOPIC: Final = "TBW102"
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-BENCHMARK_TOPIC: Final = "BenchmarkTest"
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-ROCKSDB_HALF_TOPIC: Final = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
-ROCKSDB_OP_HALF_TOPIC: Final = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
-CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
-OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
-CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
-TIMER_TOPIC: Final = SYSTEM_PREFIX + "wheel_timer"
-SYNC_MEMBERS_PREFIX: Final = SYSTEM_PREFIX + "SYNC_BROKER_MEMBER_"
-REVIVE_PREFIX: Final = SYSTEM_PREFIX + "REVIVE_LOG_"
-REPLY_SUFFIX: Final = "_REPLY_TOPIC"
-
-FORBIDDEN_TO_SEND: Final = frozenset(
-    {
-        *(SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC),
-        *(ROCKSDB_HALF_TOPIC, ROCKSDB_OP_HALF_TOPIC),
-    }
-)
-SYSTEM_TOPICS: Final = FORBIDDEN_TO_SEND | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC, CHECKPOINT_TOPIC}
 
 TOPIC_CHARS_MAX: Final = 127
 RETRY_TOPIC_CHARS_MAX: Final = 255

@@ -16,7 +16,10 @@ from types import MappingProxyType
 
 from orbitmq.broker.attributes import TOPIC_ATTRIBUTES, altered
 from orbitmq.broker.config_file import ConfigFile, Encoder, SavedCallback
-from orbitmq.broker.topic_names import (
+from orbitmq.broker.topic_names import check_topic
+from orbitmq.common.clock import Clock
+from orbitmq.common.errors import RequestRefused
+from orbitmq.common.topic_names import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
     HALF_TOPIC,
@@ -34,10 +37,7 @@ from orbitmq.broker.topic_names import (
     SYSTEM_TOPICS,
     TIMER_TOPIC,
     TRACE_TOPIC,
-    check_topic,
 )
-from orbitmq.common.clock import Clock
-from orbitmq.common.errors import RequestRefused
 from orbitmq.protocol.bodies.nameserver import (
     PERM_INHERIT,
     PERM_READ,

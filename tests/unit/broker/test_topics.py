@@ -13,9 +13,10 @@ import golden_stores
 from config_room import InlineWorker, ManualLoop
 from orbitmq.broker.attributes import parse_changes
 from orbitmq.broker.config_file import ConfigFile
-from orbitmq.broker.topic_names import FORBIDDEN_TO_SEND, check_group, check_topic
+from orbitmq.broker.topic_names import check_group, check_topic
 from orbitmq.broker.topics import TopicRules, Topics
 from orbitmq.common.errors import DamagedFile, RequestRefused
+from orbitmq.common.topic_names import FORBIDDEN_TO_SEND
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.nameserver import DataVersion, TopicConfig
 from orbitmq.protocol.bodies.topics import decode_topic_file, decode_topic_list, encode_all_topics, encode_topic_file

@@ -17,10 +17,10 @@ from orbitmq.broker.groups import Groups
 from orbitmq.broker.long_polling import PullHold
 from orbitmq.broker.producers import Producers
 from orbitmq.broker.queue_locks import QueueLocks
-from orbitmq.broker.topic_names import RETRY_PREFIX
 from orbitmq.broker.topics import Topics
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import MessageIllegal, ProtocolError, RemoteError, RemoteTimeout, RequestRefused
+from orbitmq.common.topic_names import RETRY_PREFIX
 from orbitmq.message.message_id import parse_offset_id
 from orbitmq.protocol.bodies import clients as bodies
 from orbitmq.protocol.bodies.nameserver import PERM_READ, PERM_WRITE, TOPIC_UNIT_SUB

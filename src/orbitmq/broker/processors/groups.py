@@ -18,9 +18,10 @@ from orbitmq.broker.processors.admin_answers import (
     wanted_page,
 )
 from orbitmq.broker.request_modes import RequestModes
-from orbitmq.broker.topic_names import RETRY_PREFIX, check_group, check_topic
+from orbitmq.broker.topic_names import check_group, check_topic
 from orbitmq.broker.topics import Topics
 from orbitmq.common.errors import RequestRefused
+from orbitmq.common.topic_names import RETRY_PREFIX
 from orbitmq.protocol.bodies.groups import GroupConfig, decode_group_list, encode_group_forbidden
 from orbitmq.protocol.bodies.request_modes import POP, PULL, RequestMode
 from orbitmq.protocol.codes import RequestCode, ResponseCode

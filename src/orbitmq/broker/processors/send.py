@@ -13,9 +13,10 @@ from typing import Final, NamedTuple, Protocol
 from orbitmq.broker.admission import Busy, Cause
 from orbitmq.broker.groups import Groups
 from orbitmq.broker.plugins.interfaces import PluggableStore
-from orbitmq.broker.topic_names import DEAD_LETTER_PREFIX, FORBIDDEN_TO_SEND, RETRY_PREFIX, check_topic
+from orbitmq.broker.topic_names import check_topic
 from orbitmq.broker.topics import READ_WRITE, Topics
 from orbitmq.common.errors import MessageIllegal, RequestRefused, StoreError, StoreFull, StoreReadOnly, WriteFailed
+from orbitmq.common.topic_names import DEAD_LETTER_PREFIX, FORBIDDEN_TO_SEND, RETRY_PREFIX
 from orbitmq.message import batch, flags, hosts, properties
 from orbitmq.message.message_id import offset_id
 from orbitmq.message.record_write import Message

@@ -19,9 +19,9 @@ from orbitmq.broker.processors.admin_answers import (
     read_body,
     wanted_page,
 )
-from orbitmq.broker.topic_names import RETRY_PREFIX
 from orbitmq.broker.topics import Topics
 from orbitmq.common.errors import RequestRefused
+from orbitmq.common.topic_names import RETRY_PREFIX
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.admin_topics import TopicOffset, encode_topic_stats
 from orbitmq.protocol.bodies.clients import MessageQueue
