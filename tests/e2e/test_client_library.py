@@ -6,10 +6,10 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
-from orbitmq.client.membership import GroupSettings
 from orbitmq.client.messages import Message, ReceivedMessage, SendStatus
 from orbitmq.client.producer import Producer, ProducerSettings
 from orbitmq.client.push_consumer import ConsumerSettings, Listener, PushConsumer
@@ -18,7 +18,7 @@ from orbitmq.embedded.cluster import ClusterSettings, EmbeddedCluster, free_port
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.subscriptions import ConsumeFromWhere, MessageModel
 
-FROM_FIRST = GroupSettings(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+FROM_FIRST = ConsumerSettings(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
 
 
 def run(scenario: Callable[[EmbeddedCluster], Awaitable[None]], **broker: str) -> None:
@@ -36,9 +36,9 @@ def run(scenario: Callable[[EmbeddedCluster], Awaitable[None]], **broker: str) -
 
 @asynccontextmanager
 async def consuming(
-    cluster: EmbeddedCluster, listener: Listener, *topics: tuple[str, str], group: str = "g", settings: GroupSettings = FROM_FIRST
+    cluster: EmbeddedCluster, listener: Listener, *topics: tuple[str, str], group: str = "g", settings: ConsumerSettings = FROM_FIRST
 ) -> AsyncIterator[PushConsumer]:
-    consumer = PushConsumer(cluster.name_server_address, group, listener, settings=ConsumerSettings(group=settings))
+    consumer = PushConsumer(cluster.name_server_address, group, listener, settings=settings)
     for topic, expression in topics or (("T", "*"),):
         consumer.subscribe(topic, expression)
     async with consumer:
@@ -128,7 +128,6 @@ def queues_of(consumer: PushConsumer) -> frozenset[MessageQueue]:
 def test_everybody_gets_everything_when_a_group_broadcasts(tmp_path_factory: pytest.TempPathFactory) -> None:
     async def scenario(cluster: EmbeddedCluster) -> None:
         received: list[list[bytes]] = [[], []]
-        model = GroupSettings(message_model=MessageModel.BROADCASTING, consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
         async with Producer(cluster.name_server_address) as producer:
             await producer.send_batch([Message("T", b"%d" % number) for number in range(10)])
         consumers = [
@@ -136,7 +135,7 @@ def test_everybody_gets_everything_when_a_group_broadcasts(tmp_path_factory: pyt
                 cluster.name_server_address,
                 "g",
                 lambda message, bodies=bodies: bodies.append(message.body),
-                settings=ConsumerSettings(group=model, offsets_folder=tmp_path_factory.mktemp("offsets")),
+                settings=replace(FROM_FIRST, message_model=MessageModel.BROADCASTING, offsets_folder=tmp_path_factory.mktemp("offsets")),
             )
             for bodies in received
         ]

@@ -1,22 +1,25 @@
 """A member of a consumer group: what it subscribes, which queues are its own, and where it begins to read them.
 
-Knows nothing of how messages are read or consumed. Whoever consumes is told of queues that come and go by `changed`.
+Knows nothing of how messages are read or consumed. Whoever consumes is told of queues that come and go by `queues_changed`, and answers
+what brokers ask.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
 
 from orbitmq.client.offset_store import OffsetStore
 from orbitmq.client.pulling import subscription
 from orbitmq.client.rebalance import Averagely, Strategy, allocate
-from orbitmq.client.session import ClientSession
+from orbitmq.client.routes import TopicRoute
+from orbitmq.client.served import AskedConsumer, ConsumerAnswers
+from orbitmq.client.session import ClientSession, MemberHandler
 from orbitmq.common.errors import NotFound, OrbitError
+from orbitmq.common.topic_names import RETRY_PREFIX
 from orbitmq.protocol.bodies.clients import ConsumerData, MessageQueue, decode_consumer_ids
 from orbitmq.protocol.bodies.subscriptions import TAG, ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from orbitmq.protocol.codes import RequestCode
@@ -30,7 +33,6 @@ from orbitmq.protocol.headers.offsets import (
 )
 
 REBALANCE_PERIOD_S: Final = 20.0
-RETRY_PREFIX: Final = "%RETRY%"
 _HALF_AN_HOUR_MS: Final = 30 * 60_000
 
 log = logging.getLogger(__name__)
@@ -47,8 +49,16 @@ class GroupSettings:
     strategy: Strategy = field(default_factory=Averagely)
 
 
+class GroupConsumer(AskedConsumer, Protocol):
+    """Whoever consumes for a membership."""
+
+    async def queues_changed(self, queues: frozenset[MessageQueue]) -> None:
+        """These are its own from now on."""
+        ...
+
+
 class Membership:
-    """See above. `changed` gets the queues that are its own from now on."""
+    """See above."""
 
     def __init__(
         self,
@@ -56,29 +66,37 @@ class Membership:
         group: str,
         settings: GroupSettings,
         offsets: OffsetStore,
-        changed: Callable[[frozenset[MessageQueue]], Awaitable[None]],
+        consumer: GroupConsumer,
     ) -> None:
         self.session = session
-        self.group = group
+        self.group = session.names.wire(group)
         self.settings = settings
         self.offsets = offsets
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.queues: frozenset[MessageQueue] = frozenset()
-        self._changed = changed
+        self._consumer = consumer
+        self._handlers = ConsumerAnswers(consumer).handlers()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def is_clustering(self) -> bool:
+        return self.settings.message_model is MessageModel.CLUSTERING
+
     def subscribe(self, topic: str, expression: str = "*", kind: str = TAG) -> None:
         """Want messages of a topic."""
-        self.subscriptions[topic] = subscription(topic, expression, kind, time.time_ns() // 1_000_000)
+        topic = self.session.names.wire(topic)
+        self.subscriptions[topic] = subscription(topic, expression, kind, self.session.clock.now_ms())
+        self.rebalance_soon()
 
     def unsubscribe(self, topic: str) -> None:
-        self.subscriptions.pop(topic, None)
+        """Want none of its messages any more."""
+        self.subscriptions.pop(self.session.names.wire(topic), None)
         self.rebalance_soon()
 
     async def start(self) -> None:
         """Join the group, and share its queues from now on."""
-        if self.settings.message_model is MessageModel.CLUSTERING:
+        if self.is_clustering:
             self.subscribe(RETRY_PREFIX + self.group)
         for topic in self.subscriptions:
             try:
@@ -97,7 +115,7 @@ class Membership:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self.queues = frozenset()
-        await self._changed(self.queues)
+        await self._consumer.queues_changed(self.queues)
         await self.session.leave(self)
 
     # -- as a member of its session
@@ -118,6 +136,9 @@ class Membership:
     async def routes_changed(self) -> None:
         self.rebalance_soon()
 
+    def serves(self) -> Mapping[int, MemberHandler]:
+        return self._handlers
+
     # -- sharing
 
     def rebalance_soon(self) -> None:
@@ -136,22 +157,51 @@ class Membership:
         if found != self.queues:
             log.info("queues_changed group=%s client=%s from=%d to=%d", self.group, self.session.client_id, len(self.queues), len(found))
             self.queues = frozenset(found)
-            await self._changed(self.queues)
+            await self._consumer.queues_changed(self.queues)
+            now_ms = self.session.clock.now_ms()
+            self.subscriptions = {topic: replace(wanted, sub_version=now_ms) for topic, wanted in self.subscriptions.items()}
+            await self.session.heartbeat()
 
     async def _share(self, topic: str) -> set[MessageQueue]:
         route = await self.session.route(topic)
-        if self.settings.message_model is MessageModel.BROADCASTING:
+        if not self.is_clustering:
             return set(route.read_queues)
-        members: set[str] = set()
-        header = GetConsumerListByGroupRequestHeader(consumer_group=self.group)
-        request = RemotingCommand.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+        return set(allocate(self.settings.strategy, route.read_queues, await self.members(route), self.session.client_id))
+
+    async def members(self, route: TopicRoute) -> set[str]:
+        """The ids of all members of the group, as the first broker of a topic knows them that answers."""
+        request = RemotingCommand.request(
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequestHeader(consumer_group=self.group)
+        )
+        last: OrbitError = NotFound(f"no broker of topic {route.topic} is registered now")
         for name in route.addresses:
             found = route.reader(name, 0)
             if found is not None:
-                response = await self.session.ask(found[0], request)
-                members.update(decode_consumer_ids(response.body or b"{}"))
-                break
-        return set(allocate(self.settings.strategy, route.read_queues, members, self.session.client_id))
+                try:
+                    response = await self.session.ask(found[0], request)
+                except OrbitError as problem:
+                    last = problem
+                else:
+                    return set(decode_consumer_ids(response.body or b"{}"))
+        raise last
+
+    async def why_no_queue(self, topic: str) -> str | None:
+        """Why this member has no queue of a topic that it wants; None when it has one."""
+        if any(queue.topic == topic for queue in self.queues):
+            return None
+        try:
+            route = await self.session.route(topic)
+            if not self.is_clustering:
+                return f"topic {topic} has no queue that may be read"
+            members = sorted(await self.members(route))
+        except OrbitError as problem:
+            return str(problem)
+        if self.session.client_id not in members:
+            period_ms = self.session.settings.heartbeat_ms
+            return f"topic {topic}: its broker does not know this member yet; a heartbeat goes out every {period_ms} ms"
+        if len(members) > len(route.read_queues):
+            return f"topic {topic} has {len(route.read_queues)} queues for {len(members)} members: some get none; add queues"
+        return f"topic {topic}: the strategy gave its queues to other members: {', '.join(members)}"
 
     async def _rebalance_forever(self) -> None:
         while True:

@@ -65,8 +65,20 @@ class ProcessQueue:
     def finish(self, messages: Iterable[ReceivedMessage]) -> None:
         """These are done with: consumed, sent back, or given up."""
         for message in messages:
-            if self._unfinished.pop(message.queue_offset, None) is not None:
-                self.size -= len(message.body)
+            self.finish_one(message)
+
+    def finish_one(self, message: ReceivedMessage) -> None:
+        if self._unfinished.pop(message.queue_offset, None) is not None:
+            self.size -= len(message.body)
+
+    def __contains__(self, offset: int) -> bool:
+        """Whether the message at an offset is here and not finished."""
+        return offset in self._unfinished
+
+    @property
+    def first(self) -> ReceivedMessage | None:
+        """The first message that is not finished: nothing behind it is committed."""
+        return next(iter(self._unfinished.values()), None)
 
     def give_back(self, messages: Sequence[ReceivedMessage]) -> None:
         """These were taken and not finished: they come first again, in the same order."""

@@ -1,8 +1,8 @@
 """The push consumer: reads its share of a group's queues, and hands every message to a listener until that takes it.
 
-Messages of a queue are handed out side by side. A listener is a function or a coroutine function; plain functions run in threads of their
-own, so that they may block without anybody missing a heartbeat. It takes a message by returning; it wants it again by raising, or by
-`ConsumeLater`.
+A listener is a function or a coroutine function; plain functions run in threads of their own, so that they may block without anybody
+missing a heartbeat. It takes a message by returning; it wants it again by raising, or by `ConsumeLater`. Messages are handed out side by
+side, or with `in_order` those of a queue one after the other.
 
 Invariant: an offset is committed only when every message before it was taken, sent back, or given up.
 """
@@ -10,284 +10,310 @@ Invariant: an offset is committed only when every message before it was taken, s
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
+from orbitmq.client.consuming import ConsumeLater, ConsumeRules, Consuming, InQueueOrder, SideBySide
+from orbitmq.client.explanation import ConsumerReport, QueueReport
+from orbitmq.client.listening import Listener
 from orbitmq.client.membership import GroupSettings, Membership
 from orbitmq.client.messages import ReceivedMessage
+from orbitmq.client.observers import ConsumeObserver
 from orbitmq.client.offset_store import BrokerOffsets, FileOffsets, OffsetStore
-from orbitmq.client.process_queue import CacheLimits, ProcessQueue
-from orbitmq.client.pulling import PullResult, PullStatus, pull
-from orbitmq.client.session import ClientSession
-from orbitmq.client.settings import ClientSettings
-from orbitmq.common.errors import OrbitError
+from orbitmq.client.periodic import repeat
+from orbitmq.client.process_queue import CacheLimits
+from orbitmq.client.queue_lock_keeper import RENEWAL_PERIOD_S, QueueLockKeeper
+from orbitmq.client.queue_reader import QueueReader, ReadSettings
+from orbitmq.client.send_back import SendBack
+from orbitmq.client.session import Cluster, SessionUser
+from orbitmq.protocol.bodies import running_info as told
 from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.running_info import ConsumeResult, ConsumerRunningInfo, DirectConsumption, ProcessQueueInfo
 from orbitmq.protocol.bodies.subscriptions import TAG, MessageModel
-from orbitmq.protocol.codes import RequestCode
-from orbitmq.protocol.command import RemotingCommand
-from orbitmq.protocol.headers.clients import NotifyConsumerIdsChangedRequestHeader
-from orbitmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
-from orbitmq.remoting.channel import Channel
+from orbitmq.version import ROCKETMQ_VERSION
+
+__all__ = ["ConsumeLater", "ConsumerSettings", "Listener", "PushConsumer"]
 
 PERSIST_PERIOD_S: Final = 5.0
-SUSPEND_MS: Final = 15_000
-_PRESSURE_WAIT_S: Final = 0.05
-_FAILURE_WAIT_S: Final = 1.0
-_RETRY_HERE_S: Final = 5.0
-_MAX_ATTEMPTS_DEFAULT: Final = 16
+WATCH_PERIOD_S: Final = 10.0
+STUCK_MS_MAX: Final = 120_000  # a reader that heard nothing for so long is replaced
 
 log = logging.getLogger(__name__)
 
-Listener = Callable[[ReceivedMessage], object] | Callable[[ReceivedMessage], Awaitable[object]]
-
-
-class ConsumeLater(Exception):
-    """Raised by a listener that wants a message again, after the broker's delay or one that it names itself."""
-
-    def __init__(self, delay_level: int = 0) -> None:
-        super().__init__(f"delay level {delay_level}")
-        self.delay_level = delay_level
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings:
+class ConsumerSettings(GroupSettings):
     """How a push consumer reads and hands out."""
 
-    group: GroupSettings = field(default_factory=GroupSettings)
-    limits: CacheLimits = field(default_factory=CacheLimits)
-    pull_count: int = 32
+    in_order: bool = False  # messages of a queue one after the other, each queue with one member only
     concurrency: int = 20  # listeners that run at the same time
-    max_attempts: int = -1  # then a message goes to the dead letters; -1: what the broker says
+    max_attempts: int = -1  # then a message goes to the dead letters; -1: what the broker says, and in order without end
+    consume_timeout_ms: int = 15 * 60_000  # then a message goes back although its listener is not through with it
+    retry_pause_ms: int = 1_000  # before a message is tried again in order
+    pull_count: int = 32
+    limits: CacheLimits = field(default_factory=CacheLimits)
+    close_timeout_ms: int = 5_000  # how long listeners are waited for at the end
     offsets_folder: Path = field(default_factory=lambda: Path.home() / ".rocketmq_offsets")  # of broadcasting
 
 
-class PushConsumer:
+class PushConsumer(SessionUser):
     """`async with PushConsumer("127.0.0.1:9876", "group", listener) as consumer`, after `subscribe`."""
 
-    def __init__(
-        self,
-        name_servers: str | Sequence[str],
-        group: str,
-        listener: Listener,
-        *,
-        settings: ConsumerSettings | None = None,
-        session: ClientSession | None = None,
-    ) -> None:
-        self.settings = settings or ConsumerSettings()
-        self._owns_session = session is None
-        self.session = session or ClientSession(ClientSettings(name_servers=name_servers))
-        self._listener = listener
-        self._is_coroutine = inspect.iscoroutinefunction(listener)
-        self.is_broadcasting = self.settings.group.message_model is MessageModel.BROADCASTING
-        self.offsets = self._offset_store(group)
-        self.membership = Membership(self.session, group, self.settings.group, self.offsets, self._queues_changed)
-        self._readers: dict[MessageQueue, _QueueReader] = {}
-        self._batches: asyncio.Queue[tuple[_QueueReader, ReceivedMessage]] = asyncio.Queue()
+    def __init__(self, cluster: Cluster, group: str, listener: Listener, *, settings: ConsumerSettings | None = None) -> None:
+        super().__init__(cluster)
+        self.group = group
+        self.settings = settings = settings or ConsumerSettings()
+        self.wire_group = self.session.names.wire(group)
+        self.is_broadcasting = settings.message_model is MessageModel.BROADCASTING
+        self.offsets = self._offset_store()
+        self.membership = Membership(self.session, group, settings, self.offsets, self)
+        self._locks = QueueLockKeeper(self.session, self.wire_group) if settings.in_order and not self.is_broadcasting else None
+        self._consuming = self._consuming_of(listener)
+        self._reading = ReadSettings(limits=settings.limits, pull_count=settings.pull_count, in_order=settings.in_order)
+        self._readers: dict[MessageQueue, QueueReader] = {}
+        self._releases: dict[MessageQueue, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._pool: ThreadPoolExecutor | None = None
+        self._is_suspended = False
+        self._started_ms = 0
 
-    def _offset_store(self, group: str) -> OffsetStore:
+    def _offset_store(self) -> OffsetStore:
         if self.is_broadcasting:
-            return FileOffsets(self.settings.offsets_folder / self.session.client_id / group / "offsets.json")
-        return BrokerOffsets(self.session, group)
+            folder = self.settings.offsets_folder / self.session.settings.lasting_id() / self.wire_group
+            return FileOffsets(folder / "offsets.json")
+        return BrokerOffsets(self.session, self.wire_group)
+
+    def _consuming_of(self, listener: Listener) -> Consuming:
+        settings = self.settings
+        rules = ConsumeRules(
+            group=self.group,
+            concurrency=settings.concurrency,
+            max_attempts=settings.max_attempts,
+            pause_s=settings.retry_pause_ms / 1000,
+            timeout_s=settings.consume_timeout_ms / 1000,
+            gives_up=self.is_broadcasting,
+        )
+        send_back = SendBack(self.session, self.wire_group, settings.max_attempts)
+        if settings.in_order:
+            return InQueueOrder(listener, rules, send_back, self.session.clock.now_ms, self._is_ours)
+        return SideBySide(listener, rules, send_back, self.session.clock.now_ms)
 
     @property
-    def group(self) -> str:
-        return self.membership.group
+    def observers(self) -> list[ConsumeObserver]:
+        """Who is told of every message that is consumed."""
+        return self._consuming.observers
+
+    @property
+    def queues(self) -> frozenset[MessageQueue]:
+        """Those that it consumes now."""
+        return self.membership.queues
 
     def subscribe(self, topic: str, expression: str = "*", kind: str = TAG) -> None:
         """Want messages of a topic: all, those of some tags (`a || b`), or by an expression of another kind (`SQL92`)."""
         self.membership.subscribe(topic, expression, kind)
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
+    def unsubscribe(self, topic: str) -> None:
+        """Want no messages of a topic any more."""
+        self.membership.unsubscribe(topic)
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    def suspend(self) -> None:
+        """Read nothing more until `resume`; what is read already is still handed out."""
+        self._is_suspended = True
+
+    def resume(self) -> None:
+        """Read on after `suspend`."""
+        self._is_suspended = False
+
+    # -- from start to close
 
     async def start(self) -> None:
         """Join the group and consume from now on."""
-        if not self._is_coroutine:
-            self._pool = ThreadPoolExecutor(self.settings.concurrency, thread_name_prefix=f"consume-{self.group}")
-        self.session.dispatcher.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
-        self._tasks = [asyncio.create_task(self._consume_forever()) for _ in range(self.settings.concurrency)]
-        self._tasks.append(asyncio.create_task(self._persist_forever()))
+        self._started_ms = self.session.clock.now_ms()
+        self._tasks = [
+            asyncio.create_task(repeat(PERSIST_PERIOD_S, self._persist)),
+            asyncio.create_task(repeat(WATCH_PERIOD_S, self._watch)),
+        ]
+        if self._locks is not None:
+            self._tasks.append(asyncio.create_task(repeat(RENEWAL_PERIOD_S, self._renew_locks)))
         await self.membership.start()
 
     async def close(self) -> None:
-        """Give the queues up, with the offsets up to where all was consumed; what listeners have now is waited for."""
+        """Give the queues up, with the offsets up to where all was consumed; what listeners have now is waited for, not for ever."""
+        self._is_suspended = True
+        try:
+            async with asyncio.timeout(self.settings.close_timeout_ms / 1000):
+                await self._consuming.pause()
+        except TimeoutError:
+            log.warning("listeners_not_waited_for group=%s; what they have comes again to the next member", self.group)
         await self.membership.stop()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-        if self._owns_session:
-            await self.session.close()
+        self._consuming.close()
+        await asyncio.gather(*self._tasks, *self._releases.values(), return_exceptions=True)
+        await super().close()
 
     # -- queues
 
-    async def _queues_changed(self, queues: frozenset[MessageQueue]) -> None:
+    async def queues_changed(self, queues: frozenset[MessageQueue]) -> None:
         lost = [reader for queue, reader in self._readers.items() if queue not in queues]
         for reader in lost:
+            reader.is_dropped = True
             del self._readers[reader.queue]
-        await asyncio.gather(*(reader.stop() for reader in lost))
-        await self.offsets.persist([reader.queue for reader in lost])
-        for reader in lost:
-            self.offsets.forget(reader.queue)
-        for queue in sorted(queues - self._readers.keys()):
-            self._readers[queue] = reader = _QueueReader(self, queue)
+            self._releases[reader.queue] = asyncio.create_task(self._release(reader))
+        if not queues:  # the end: nobody waits for this any more
+            await asyncio.gather(*self._releases.values(), return_exceptions=True)
+        added = sorted(queues - self._readers.keys())
+        for queue in added:
+            before = self._releases.get(queue)
+            if before is not None:
+                await asyncio.wait([before])
+        if self._locks is not None and added:
+            await self._locks.lock(added)
+        for queue in added:
+            self._readers[queue] = reader = QueueReader(self.membership, queue, self._reading, self._consuming.arrived, self._obstacle)
             reader.start()
 
-    def _members_changed(self, _channel: Channel, request: RemotingCommand) -> None:
-        header = NotifyConsumerIdsChangedRequestHeader.from_fields(request.ext_fields)
-        if header.consumer_group == self.group:
-            self.membership.rebalance_soon()
-
-    async def _persist_forever(self) -> None:
-        while True:
-            await asyncio.sleep(PERSIST_PERIOD_S)
-            await self.offsets.persist(list(self._readers))
-
-    # -- consuming
-
-    async def _consume_forever(self) -> None:
-        """One of those who hand messages out."""
-        while True:
-            reader, message = await self._batches.get()
-            if not reader.is_dropped:
-                await self._consume(reader, message)
-
-    async def _consume(self, reader: _QueueReader, message: ReceivedMessage) -> None:
+    async def _release(self, reader: QueueReader) -> None:
+        """End with a queue that was lost: offset first, then the lock."""
         try:
-            await self._call(message)
-        except ConsumeLater as later:
-            is_done = await self._send_back(message, later.delay_level)
-        except Exception:
-            log.exception("listener_failed group=%s msg_id=%s queue=%s offset=%d", self.group, message.msg_id, *_place(message))
-            is_done = await self._send_back(message, 0)
-        else:
-            is_done = True
-        if is_done:
-            reader.finished(message)
-        else:
-            asyncio.get_running_loop().call_later(_RETRY_HERE_S, reader.again, message)
+            await self._consuming.released(reader)
+            await reader.stop()
+            await self.offsets.persist([reader.queue])
+            self.offsets.forget(reader.queue)
+            if self._locks is not None:
+                await self._locks.unlock(reader.queue)
+        finally:
+            del self._releases[reader.queue]
 
-    async def _call(self, message: ReceivedMessage) -> None:
-        if self._is_coroutine:
-            result = self._listener(message)
-            assert inspect.isawaitable(result)
-            await result
-        else:
-            await asyncio.get_running_loop().run_in_executor(self._pool, self._listener, message)
+    def _is_ours(self, queue: MessageQueue) -> bool:
+        return self._locks is None or self._locks.is_locked(queue)
 
-    async def _send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
-        """Let the broker deliver a message again later; whether it will. What everybody reads is given up."""
-        if self.is_broadcasting:
-            return True
-        attempts = self.settings.max_attempts
-        header = ConsumerSendMsgBackRequestHeader(
-            offset=message.stored.log_offset,
+    def _obstacle(self, queue: MessageQueue) -> str | None:
+        if self._is_suspended:
+            return "the consumer is suspended; resume() lets it go on"
+        if not self._is_ours(queue):
+            return "another member of the group holds the lock of this queue, or its broker does not answer; it is asked for again"
+        if queue.topic not in self.membership.subscriptions:
+            return "its topic is not subscribed any more"
+        return None
+
+    async def _persist(self) -> None:
+        for reader in self._readers.values():
+            reader.note_progress()
+        self._consuming.rates.tick(self.session.clock.now_ms())
+        await self.offsets.persist(list(self._readers))
+
+    async def _renew_locks(self) -> None:
+        if self._locks is not None:
+            await self._locks.lock(self._readers)
+
+    async def _watch(self) -> None:
+        """Look after what does not move: listeners that do not come back, locks that are missing, readers that hear nothing."""
+        self._consuming.send_back_overdue()
+        if self._locks is not None:
+            await self._locks.lock([queue for queue in self._readers if not self._is_ours(queue)])
+        now_ms = self.session.clock.monotonic_ms()
+        for queue, reader in list(self._readers.items()):
+            reads = self._obstacle(queue) is None and reader.cache.pressure(self.settings.limits, in_order=self.settings.in_order) is None
+            if reads and now_ms - reader.last_read_ms > STUCK_MS_MAX:
+                log.warning("reader_stuck group=%s queue=%s state='%s'; it begins anew", self.group, queue, reader.state)
+                await reader.seek(reader.cache.commit_offset or reader.next_offset or await self.membership.first_offset(queue))
+
+    # -- what brokers ask
+
+    def rebalance_soon(self) -> None:
+        self.membership.rebalance_soon()
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        ours = {queue: offset for queue, offset in offsets.items() if queue in self._readers}
+        log.info("offsets_reset group=%s queues=%d", self.group, len(ours))
+        for queue, offset in ours.items():
+            await self._readers[queue].seek(offset)
+        await self.offsets.persist(list(ours))
+
+    def committed_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        return {queue: offset for queue in self._readers if queue.topic == topic and (offset := self.offsets.known(queue)) is not None}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        settings, now_ms = self.settings, self.session.clock.now_ms()
+        return ConsumerRunningInfo(
+            properties={
+                told.CLIENT_VERSION: f"V{ROCKETMQ_VERSION.replace('.', '_')}",
+                told.CONSUMES_IN_ORDER: "true" if settings.in_order else "false",
+                told.STARTED_AT_MS: str(self._started_ms),
+                told.CONSUME_TYPE: settings.consume_type.name,
+                told.NAME_SERVERS: ";".join(self.session.client.name_servers.in_order()),
+                told.THREADS: str(settings.concurrency),
+                "consumerGroup": self.group,
+                "messageModel": settings.message_model.name,
+                "pullBatchSize": str(settings.pull_count),
+            },
+            subscriptions=tuple(self.membership.subscriptions.values()),
+            queues={queue: self._progress(reader) for queue, reader in self._readers.items()},
+            topics=self._consuming.rates.rates(now_ms),
+        )
+
+    def _progress(self, reader: QueueReader) -> ProcessQueueInfo:
+        clock, queue, cache = self.session.clock, reader.queue, reader.cache
+        wall_ms = clock.now_ms() - clock.monotonic_ms()
+        locked_ms = None if self._locks is None else self._locks.locked_ms(queue)
+        first, last = cache.commit_offset or 0, (cache.commit_offset or 0) + cache.span
+        return ProcessQueueInfo(
+            commit_offset=self.offsets.known(queue) or 0,
+            cached_count=len(cache),
+            cached_min_offset=first if len(cache) else 0,
+            cached_max_offset=last if len(cache) else 0,
+            cached_mib=cache.size >> 20,
+            is_dropped=reader.is_dropped,
+            is_locked=locked_ms is not None,
+            last_lock_ms=0 if locked_ms is None else wall_ms + locked_ms,
+            last_pull_ms=wall_ms + reader.last_read_ms,
+            last_consume_ms=self._consuming.last_ms.get(queue, 0),
+        )
+
+    async def consume_directly(self, message: ReceivedMessage) -> DirectConsumption:
+        began_ms = self.session.clock.monotonic_ms()
+        outcome, remark = ConsumeResult.CR_SUCCESS, None
+        try:
+            await self._consuming.call(message)
+        except ConsumeLater:
+            outcome = ConsumeResult.CR_LATER
+        except Exception as problem:
+            outcome, remark = ConsumeResult.CR_THROW_EXCEPTION, f"{type(problem).__name__}: {problem}"
+        spent_ms = self.session.clock.monotonic_ms() - began_ms
+        return DirectConsumption(result=outcome, is_ordered=self.settings.in_order, remark=remark, spent_ms=spent_ms)
+
+    # -- why it moves or does not
+
+    async def explain(self) -> ConsumerReport:
+        """For each queue why it moves or does not; and what keeps others away."""
+        notes = [note for topic in self.membership.subscriptions if (note := await self.membership.why_no_queue(topic)) is not None]
+        return ConsumerReport(
             group=self.group,
-            delay_level=delay_level,
-            origin_msg_id=message.msg_id,
-            origin_topic=message.topic,
-            unit_mode=False,
-            max_reconsume_times=_MAX_ATTEMPTS_DEFAULT if attempts < 0 else attempts,
-        )
-        request = RemotingCommand.request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
-        try:
-            await self.session.ask(await self.session.broker_of(message.queue), request, 5_000)
-        except OrbitError as problem:
-            log.warning("not_sent_back msg_id=%s why='%s' again_in_s=%s", message.msg_id, problem, _RETRY_HERE_S)
-            return False
-        return True
-
-    def hand_out(self, reader: _QueueReader, messages: Sequence[ReceivedMessage]) -> None:
-        for message in messages:
-            self._batches.put_nowait((reader, message))
-
-
-class _QueueReader:
-    """Reads one queue, as long as it is ours."""
-
-    def __init__(self, consumer: PushConsumer, queue: MessageQueue) -> None:
-        self.queue = queue
-        self.is_dropped = False
-        self.problem: str | None = None  # why it does not move
-        self._consumer = consumer
-        self._cache = ProcessQueue()
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._read_forever())
-
-    async def stop(self) -> None:
-        """Read no more; what listeners still have comes again to the next member."""
-        self.is_dropped = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    def finished(self, message: ReceivedMessage) -> None:
-        self._cache.finish([message])
-        commit = self._cache.commit_offset
-        if commit is not None and not self.is_dropped:
-            self._consumer.offsets.update(self.queue, commit)
-
-    def again(self, message: ReceivedMessage) -> None:
-        """Hand a message out again that the broker did not take back."""
-        if not self.is_dropped:
-            stored = message.stored._replace(reconsume_times=message.stored.reconsume_times + 1)
-            self._consumer.hand_out(self, [replace(message, stored=stored)])
-
-    async def _read_forever(self) -> None:
-        offset: int | None = None
-        broker_id = 0
-        while True:
-            try:
-                if offset is None:
-                    offset = await self._consumer.membership.first_offset(self.queue)
-                self.problem = self._cache.pressure(self._consumer.settings.limits, in_order=False)
-                if self.problem is not None:
-                    await asyncio.sleep(_PRESSURE_WAIT_S)
-                    continue
-                found = await self._pull(offset, broker_id)
-            except OrbitError as problem:
-                self.problem = str(problem)
-                log.info("pull_failed queue=%s offset=%s why='%s'", self.queue, offset, problem)
-                await asyncio.sleep(_FAILURE_WAIT_S)
-                continue
-            broker_id = found.broker_id
-            if found.status is PullStatus.OFFSET_ILLEGAL:
-                log.warning("offset_moved queue=%s from=%d to=%d", self.queue, offset, found.next_offset)
-                self._consumer.offsets.update(self.queue, found.next_offset, may_go_back=True)
-            offset = found.next_offset
-            self._cache.put(found.messages, offset)
-            if not len(self._cache):
-                self._consumer.offsets.update(self.queue, offset)
-            self._consumer.hand_out(self, self._cache.take(len(found.messages)))
-
-    async def _pull(self, offset: int, broker_id: int) -> PullResult:
-        consumer = self._consumer
-        return await pull(
-            consumer.session,
-            consumer.group,
-            self.queue,
-            offset,
-            consumer.membership.subscriptions[self.queue.topic],
-            count_max=consumer.settings.pull_count,
-            commit_offset=None if consumer.is_broadcasting else consumer.offsets.known(self.queue),
-            suspend_ms=SUSPEND_MS,
-            broker_id=broker_id,
+            client_id=self.session.client_id,
+            queues=tuple(self._report(reader) for _, reader in sorted(self._readers.items())),
+            notes=tuple(notes),
         )
 
-
-def _place(message: ReceivedMessage) -> tuple[MessageQueue, int]:
-    return message.queue, message.queue_offset
+    def _report(self, reader: QueueReader) -> QueueReport:
+        clock, queue, cache = self.session.clock, reader.queue, reader.cache
+        last_ms = self._consuming.last_ms.get(queue)
+        first = cache.first
+        why = reader.state
+        if first is not None:
+            times = f", after {first.reconsume_times} failed attempts" if first.reconsume_times else ""
+            why += (
+                f"; {len(cache)} messages are with listeners or wait for them, the first is {first.msg_id} at {first.queue_offset}{times}"
+            )
+        return QueueReport(
+            queue=queue,
+            why=why,
+            next_offset=reader.next_offset,
+            committed_offset=cache.commit_offset if cache.commit_offset is not None else self.offsets.known(queue),
+            broker_end=reader.broker_end,
+            cached_count=len(cache),
+            last_read_s_ago=(clock.monotonic_ms() - reader.last_read_ms) / 1000,
+            last_finished_s_ago=None if last_ms is None else (clock.now_ms() - last_ms) / 1000,
+        )

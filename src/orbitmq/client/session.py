@@ -9,31 +9,47 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol, Self
 
+from orbitmq.client.credentials import RequestSigner
+from orbitmq.client.periodic import repeat
 from orbitmq.client.routes import MASTER_ID, TopicRoute, broker_addresses
 from orbitmq.client.settings import ClientSettings
 from orbitmq.common.clock import Clock, SystemClock
-from orbitmq.common.errors import NotFound, OrbitError, RemoteError, RemoteUnavailable, RequestRefused
+from orbitmq.common.errors import NotFound, OrbitError, RemoteError, RequestRefused
 from orbitmq.protocol.bodies.clients import ConsumerData, HeartbeatData, MessageQueue
 from orbitmq.protocol.bodies.nameserver import ClusterInfo, TopicRouteData
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.clients import UnregisterClientRequestHeader
 from orbitmq.protocol.headers.nameserver import GetRouteInfoRequestHeader
+from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.client import RemotingClient
-from orbitmq.remoting.dispatch import Dispatcher
+from orbitmq.remoting.dispatch import Dispatcher, LaneLimits
 from orbitmq.remoting.name_servers import NameServerList, look_up, split_address
 
 LOOK_UP_PERIOD_S: Final = 120.0
 _VIP_DISTANCE: Final = 2
+_SERVED: Final = (  # what brokers ask of clients
+    RequestCode.CHECK_TRANSACTION_STATE,
+    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+    RequestCode.GET_CONSUMER_RUNNING_INFO,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+)
 
 log = logging.getLogger(__name__)
 
 
+# Answers a broker's request; None when it is not about this member.
+MemberHandler = Callable[[Channel, RemotingCommand], Awaitable[RemotingCommand | None]]
+
+
 class Member(Protocol):
-    """A producer or consumer of a session."""
+    """A producer or consumer of a session. Its names are those that brokers know."""
 
     @property
     def producer_group(self) -> str | None: ...
@@ -46,6 +62,10 @@ class Member(Protocol):
 
     async def routes_changed(self) -> None: ...
 
+    def serves(self) -> Mapping[int, MemberHandler]:
+        """The requests of brokers that it answers, by code."""
+        ...
+
 
 class ClientSession:
     """From `start` to `close`."""
@@ -54,9 +74,17 @@ class ClientSession:
         self.settings = settings
         self.clock = clock or SystemClock()
         self.client_id = settings.client_id()
-        self.dispatcher = Dispatcher(self.clock)
+        self.names = settings.names
+        dispatcher = Dispatcher(self.clock)
+        lane = dispatcher.add_lane(LaneLimits(name="served", running_max=64, queue_max=10_000))
+        for code in _SERVED:
+            dispatcher.register(code, self._serve, lane=lane)
         self.client = RemotingClient(
-            settings.remoting_config(), self.clock, dispatcher=self.dispatcher, name_servers=NameServerList(settings.known_name_servers())
+            settings.remoting_config(),
+            self.clock,
+            dispatcher=dispatcher,
+            hooks=[RequestSigner(settings.credentials)] if settings.credentials else [],
+            name_servers=NameServerList(settings.known_name_servers()),
         )
         self.members: list[Member] = []
         self._routes: dict[str, TopicRoute] = {}
@@ -70,10 +98,10 @@ class ClientSession:
         settings = self.settings
         if settings.address_server and not settings.known_name_servers():
             await self._look_up()
-            self._timers.append(asyncio.create_task(_repeat(LOOK_UP_PERIOD_S, self._look_up)))
+            self._timers.append(asyncio.create_task(repeat(LOOK_UP_PERIOD_S, self._look_up)))
         self._timers += [
-            asyncio.create_task(_repeat(settings.route_refresh_ms / 1000, self.refresh_routes)),
-            asyncio.create_task(_repeat(settings.heartbeat_ms / 1000, self.heartbeat)),
+            asyncio.create_task(repeat(settings.route_refresh_ms / 1000, self.refresh_routes)),
+            asyncio.create_task(repeat(settings.heartbeat_ms / 1000, self.heartbeat)),
         ]
 
     async def close(self) -> None:
@@ -84,6 +112,7 @@ class ClientSession:
         self._timers = []
         for member in list(self.members):
             await self.leave(member)
+        await self.client.dispatcher.close()
         await self.client.close()
 
     async def join(self, member: Member) -> None:
@@ -93,6 +122,8 @@ class ClientSession:
 
     async def leave(self, member: Member) -> None:
         """Tell every broker that a member is gone, so that others take over at once."""
+        if member not in self.members:
+            return
         self.members.remove(member)
         consumer = member.consumer_data()
         header = UnregisterClientRequestHeader(
@@ -102,6 +133,15 @@ class ClientSession:
         )
         addresses = self.broker_addresses()
         await asyncio.gather(*(self._try(address, RequestCode.UNREGISTER_CLIENT, header) for address in addresses))
+
+    async def _serve(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Let the member answer whom a broker's request is about."""
+        for member in list(self.members):
+            handler = member.serves().get(request.code)
+            answer = None if handler is None else await handler(channel, request)
+            if answer is not None:
+                return answer
+        return request.answer(ResponseCode.SYSTEM_ERROR, f"nobody at client {self.client_id} can answer this: whom it is about has left")
 
     # -- routes
 
@@ -201,12 +241,36 @@ class ClientSession:
         self.client.name_servers.update(await look_up(self.settings.address_server))
 
 
-async def _repeat(period_s: float, work: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        await asyncio.sleep(period_s)
+Cluster = str | Sequence[str] | ClientSettings | ClientSession
+"""What a client is told of a cluster: its name servers, all settings, or a session that others use too."""
+
+
+class SessionUser:
+    """A producer or consumer, from `async with` to its end: with a session of its own, or in one that was given to it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._owns_session = not isinstance(cluster, ClientSession)
+        if isinstance(cluster, ClientSession):
+            self.session = cluster
+        else:
+            self.session = ClientSession(cluster if isinstance(cluster, ClientSettings) else ClientSettings(name_servers=cluster))
+
+    async def __aenter__(self) -> Self:
         try:
-            await work()
-        except RemoteUnavailable as problem:
-            log.warning("client_upkeep_failed why='%s'", problem)
-        except Exception:
-            log.exception("client_upkeep_failed")
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Leave, and end a session of its own."""
+        if self._owns_session:
+            await self.session.close()

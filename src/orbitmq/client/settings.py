@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from orbitmq.client.credentials import Credentials
+from orbitmq.client.namespace import Namespace
 from orbitmq.remoting.client import ClientConfig
 from orbitmq.remoting.name_servers import parse_list
 from orbitmq.remoting.tls import ClientTls
@@ -23,7 +25,8 @@ class ClientSettings:
 
     name_servers: str | Sequence[str] = ""
     address_server: str = ""  # an http address that tells the name servers, asked again every two minutes
-    namespace: str = ""
+    namespace: str = ""  # stands before the names of topics and groups at the brokers
+    credentials: Credentials | None = None  # sign every request
     instance_name: str = ""  # one of its own for each client when it is not set
     unit_name: str = ""
     vip_channel: bool = False  # to the fast port of brokers, two below
@@ -38,12 +41,22 @@ class ClientSettings:
         given = self.name_servers or os.environ.get(NAME_SERVERS_VARIABLE, "")
         return parse_list(given if isinstance(given, str) else ";".join(given))
 
+    @property
+    def names(self) -> Namespace:
+        return Namespace(self.namespace)
+
     def remoting_config(self) -> ClientConfig:
         return self.remoting or ClientConfig(tls=self.tls)
 
     def client_id(self) -> str:
         """How brokers know this client; two of one id are taken for one."""
-        instance = self.instance_name or f"{os.getpid()}#{next(_INSTANCES)}"
+        return self._id(self.instance_name or f"{os.getpid()}#{next(_INSTANCES)}")
+
+    def lasting_id(self) -> str:
+        """The id under which this machine keeps what has to be there after a restart."""
+        return self._id(self.instance_name or "DEFAULT")
+
+    def _id(self, instance: str) -> str:
         parts = [_own_address(), instance]
         return "@".join([*parts, self.unit_name] if self.unit_name else parts)
 

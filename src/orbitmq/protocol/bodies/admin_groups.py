@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from orbitmq.common.errors import ProtocolError
 from orbitmq.protocol import fastjson
-from orbitmq.protocol.bodies.admin_topics import queue_table
+from orbitmq.protocol.bodies.admin_topics import queue_table, read_offset, read_queue_table
 from orbitmq.protocol.bodies.clients import MessageQueue
-from orbitmq.protocol.bodies.nameserver import as_object, integer
+from orbitmq.protocol.bodies.nameserver import as_object, texts
 from orbitmq.protocol.bodies.subscriptions import SubscriptionData
 
 QueueOffsets = Mapping[MessageQueue, int]
-
-_INT64 = 1 << 63
 
 
 def encode_group_list(groups: Iterable[str]) -> bytes:
     """The answer to QUERY_TOPIC_CONSUME_BY_WHO."""
     return fastjson.dumps({"groupList": list(groups)})
+
+
+def decode_group_names(body: bytes) -> list[str]:
+    """The groups of that answer."""
+    return texts(as_object(fastjson.loads(body), "GroupList").get("groupList"))
 
 
 def encode_group_subscription(group: str, topic: str | None, subscription: SubscriptionData | None) -> bytes:
@@ -32,28 +34,31 @@ def encode_reset_offsets(offsets: QueueOffsets) -> bytes:
     return fastjson.dumps({"offsetTable": queue_table(offsets)})
 
 
+def decode_reset_offsets(body: bytes | None) -> dict[MessageQueue, int]:
+    """The offsets of either form: a map, or the list that clients in C++ get; nothing when there are none."""
+    table = as_object(fastjson.loads(body or b"{}"), "ResetOffsetBody").get("offsetTable")
+    if isinstance(table, list):
+        return {MessageQueue.from_json(each): read_offset(as_object(each, "offsetTable").get("offset")) for each in table}
+    return read_queue_table(table, read_offset)
+
+
 def encode_reset_offsets_for_cpp(offsets: QueueOffsets) -> bytes:
     """The same for clients in C++, which read no maps with objects as keys."""
     return fastjson.dumps({"offsetTable": [fastjson.bean(**queue.to_json(), offset=offset) for queue, offset in offsets.items()]})
 
 
+def encode_client_offsets(offsets: QueueOffsets) -> bytes:
+    """What a client answers to GET_CONSUMER_STATUS_FROM_CLIENT."""
+    return fastjson.dumps({"messageQueueTable": queue_table(offsets)})
+
+
 def decode_client_offsets(body: bytes | None) -> dict[MessageQueue, int]:
     """What a client answers to GET_CONSUMER_STATUS_FROM_CLIENT; nothing when it says nothing."""
     members = as_object(fastjson.loads(body or b"{}"), "GetConsumerStatusBody")
-    table = as_object(members.get("messageQueueTable") or {}, "messageQueueTable")
-    return {_queue(key): integer({"offset": offset}, "offset", 0, _INT64) for key, offset in table.items()}
+    return read_queue_table(members.get("messageQueueTable"), read_offset)
 
 
 def encode_consumer_status(offsets_by_client: Mapping[str, QueueOffsets]) -> bytes:
     """The answer to INVOKE_BROKER_TO_GET_CONSUMER_STATUS."""
     clients = {client_id: queue_table(offsets) for client_id, offsets in offsets_by_client.items()}
     return fastjson.dumps({"consumerTable": clients, "messageQueueTable": {}})
-
-
-def _queue(key: object) -> MessageQueue:
-    """The queue that is a key, as an object or as the text of one."""
-    if isinstance(key, fastjson.ObjectKey):
-        return MessageQueue.from_json(dict(key))
-    if isinstance(key, str) and key.startswith("{"):
-        return MessageQueue.from_json(fastjson.loads(key))
-    raise ProtocolError(f"a queue is expected as key of messageQueueTable, found {str(key)[:60]!r}")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
+from orbitmq.common.errors import ProtocolError
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.nameserver import as_object, integer
 from orbitmq.protocol.bodies.subscriptions import SubscriptionData
+
+T = TypeVar("T")
+_INT64: Final = 1 << 63
 
 
 class TopicOffset(NamedTuple):
@@ -21,10 +26,34 @@ class TopicOffset(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         return {"lastUpdateTimestamp": self.last_update_timestamp, "maxOffset": self.max_offset, "minOffset": self.min_offset}
 
+    @classmethod
+    def from_json(cls, value: Any) -> TopicOffset:
+        members = as_object(value, "TopicOffset")
+        return cls(*(integer(members, name, 0, _INT64) for name in ("minOffset", "maxOffset", "lastUpdateTimestamp")))
+
 
 def queue_table(table: Mapping[MessageQueue, Any]) -> dict[fastjson.ObjectKey, Any]:
     """A map whose keys are queues, in the form that is written."""
     return {fastjson.ObjectKey(queue.to_json()): value for queue, value in table.items()}
+
+
+def read_queue_table(value: Any, read: Callable[[Any], T]) -> dict[MessageQueue, T]:
+    """A map whose keys are queues, as objects or as the texts of such; nothing for null."""
+    members = as_object({} if value is None else value, "a map with queues as keys")
+    return {_queue(key): read(item) for key, item in members.items()}
+
+
+def read_offset(value: Any) -> int:
+    """An offset that is the value of a map."""
+    return integer({"offset": value}, "offset", 0, _INT64)
+
+
+def _queue(key: object) -> MessageQueue:
+    if isinstance(key, fastjson.ObjectKey):
+        return MessageQueue.from_json(dict(key))
+    if isinstance(key, str) and key.startswith("{"):
+        return MessageQueue.from_json(fastjson.loads(key))
+    raise ProtocolError(f"a queue is expected as key of a map, found {str(key)[:60]!r}")
 
 
 def encode_topic_stats(offsets: Mapping[MessageQueue, TopicOffset], put_tps: float) -> bytes:
@@ -32,6 +61,21 @@ def encode_topic_stats(offsets: Mapping[MessageQueue, TopicOffset], put_tps: flo
     return fastjson.dumps(
         {"offsetTable": queue_table({queue: ends.to_json() for queue, ends in offsets.items()}), "topicPutTps": float(put_tps)}
     )
+
+
+def decode_topic_stats(body: bytes) -> tuple[dict[MessageQueue, TopicOffset], float]:
+    """The queues, and how many messages a second they get, which 4.9 does not say."""
+    members = as_object(fastjson.loads(body), "TopicStatsTable")
+    return read_queue_table(members.get("offsetTable"), TopicOffset.from_json), number(members, "topicPutTps")
+
+
+def number(members: Mapping[str, Any], name: str) -> float:
+    """The member as a number of any kind; 0 when it was not sent."""
+    value = members.get(name)
+    try:
+        return 0.0 if value is None else float(value)
+    except (TypeError, ValueError):
+        raise ProtocolError(f"member {name} must be a number, found {str(value)[:60]!r}") from None
 
 
 class QueueEntry(NamedTuple):

@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from orbitmq.protocol import fastjson
-from orbitmq.protocol.bodies.admin_topics import queue_table
+from orbitmq.protocol.bodies.admin_topics import number, queue_table, read_queue_table
 from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.nameserver import as_object, integer
 
+_INT64: Final = 1 << 63
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -29,6 +31,12 @@ class ConsumedQueue(NamedTuple):
             "lastTimestamp": self.last_timestamp,
             "pullOffset": self.pull_offset,
         }
+
+    @classmethod
+    def from_json(cls, value: Any) -> ConsumedQueue:
+        members = as_object(value, "OffsetWrapper")
+        names = ("brokerOffset", "consumerOffset", "pullOffset", "lastTimestamp")
+        return cls(*(integer(members, name, 0, _INT64) for name in names))
 
 
 @dataclass(slots=True)
@@ -57,6 +65,11 @@ class ConsumeStats:
     def encode(self) -> bytes:
         """The answer to GET_CONSUME_STATS."""
         return fastjson.dumps(self.to_json())
+
+    @classmethod
+    def decode(cls, body: bytes) -> ConsumeStats:
+        members = as_object(fastjson.loads(body), "ConsumeStats")
+        return cls(read_queue_table(members.get("offsetTable"), ConsumedQueue.from_json), number(members, "consumeTps"))
 
 
 def encode_all_consume_stats(broker_addr: str, groups: Mapping[str, Iterable[ConsumeStats]]) -> bytes:

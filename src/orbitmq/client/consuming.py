@@ -1,0 +1,278 @@
+"""From what readers bring to a listener: messages of a queue side by side, or one after the other.
+
+Invariant of both: a message is finished in its process queue when the listener took it, when the broker took it back, or when it is given
+up, and at no other time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from orbitmq.client.consume_rates import ConsumeRates
+from orbitmq.client.listening import InOrder, Job, Listener, listening
+from orbitmq.client.messages import ReceivedMessage
+from orbitmq.client.observers import ConsumeObserver, Outcome
+from orbitmq.client.process_queue import ProcessQueue
+from orbitmq.client.queue_reader import QueueReader
+from orbitmq.client.send_back import SendBack
+from orbitmq.protocol.bodies.clients import MessageQueue
+
+_RETRY_HERE_S: Final = 5.0
+_RUN_MAX: Final = 32  # messages of a queue that a thread gets at a time
+_TIMED_OUT_LEVEL: Final = 3
+
+log = logging.getLogger(__name__)
+
+
+class ConsumeLater(Exception):
+    """Raised by a listener that wants a message again, after the broker's delay or that of a level."""
+
+    def __init__(self, delay_level: int = 0) -> None:
+        super().__init__(f"delay level {delay_level}")
+        self.delay_level = delay_level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeRules:
+    """How messages are consumed."""
+
+    group: str  # as the application calls it
+    concurrency: int
+    max_attempts: int  # -1: what the broker says; in order: without end
+    pause_s: float  # before a message is tried again in order
+    timeout_s: float  # of one listener call, side by side
+    gives_up: bool  # what a listener does not take is not delivered again: each member reads everything
+
+
+class Consuming(Protocol):
+    """One of both ways."""
+
+    rates: ConsumeRates
+    observers: list[ConsumeObserver]
+    last_ms: dict[MessageQueue, int]  # when a message of a queue was finished last, by the wall clock
+
+    def arrived(self, reader: QueueReader) -> None:
+        """Something can be taken from a reader's cache."""
+        ...
+
+    async def call(self, message: ReceivedMessage) -> None:
+        """Let the listener have one message that belongs to no queue of ours."""
+        ...
+
+    async def pause(self) -> None:
+        """Begin nothing more, and wait for what is under way."""
+        ...
+
+    async def released(self, reader: QueueReader) -> None:
+        """Wait until nothing of a reader that was dropped is under way, if that matters."""
+        ...
+
+    def send_back_overdue(self) -> None:
+        """Free queues of messages that a listener does not come back with."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class _Base:
+    def __init__(self, rules: ConsumeRules, send_back: SendBack, clock_ms: Callable[[], int]) -> None:
+        self.rates = ConsumeRates()
+        self.observers: list[ConsumeObserver] = []
+        self.last_ms: dict[MessageQueue, int] = {}
+        self._rules = rules
+        self._send_back = send_back
+        self._clock_ms = clock_ms
+        self._is_paused = False
+
+    def _note(self, messages: Sequence[ReceivedMessage], problem: Exception | None, seconds: float) -> None:
+        """Tell of calls that ended, all alike."""
+        message = messages[0]
+        self.last_ms[message.queue] = self._clock_ms()
+        self.rates.note(message.topic, len(messages), seconds, failed=problem is not None)
+        if problem is not None and not isinstance(problem, ConsumeLater):
+            place = (message.msg_id, message.queue, message.queue_offset)
+            log.error("listener_failed group=%s msg_id=%s queue=%s offset=%d", self._rules.group, *place, exc_info=problem)
+        for observer in self.observers:
+            outcome = Outcome.SUCCESS if problem is None else Outcome.FAILED if isinstance(problem, ConsumeLater) else Outcome.EXCEPTION
+            try:
+                observer.consumed(self._rules.group, messages, outcome, round(seconds * 1000))
+            except Exception:
+                log.exception("observer_failed observer=%r", observer)
+
+    def _tell_before(self, messages: Sequence[ReceivedMessage]) -> None:
+        for observer in self.observers:
+            try:
+                observer.consuming(self._rules.group, messages)
+            except Exception:
+                log.exception("observer_failed observer=%r", observer)
+
+
+class SideBySide(_Base):
+    """Messages of all queues at the same time, up to the limit."""
+
+    def __init__(self, listener: Listener, rules: ConsumeRules, send_back: SendBack, clock_ms: Callable[[], int]) -> None:
+        super().__init__(rules, send_back, clock_ms)
+        self._listening = listening(listener, rules.concurrency, self._settled)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._overdue: set[Job] = set()  # sent back although a listener still has them
+
+    def arrived(self, reader: QueueReader) -> None:
+        cache = reader.cache
+        messages = cache.take(cache.waiting_count)
+        if self.observers:
+            for message in messages:
+                self._tell_before([message])
+        self._listening.submit([Job(reader, cache, message) for message in messages])
+
+    async def call(self, message: ReceivedMessage) -> None:
+        await self._listening.call(message)
+
+    def _settled(self, job: Job, problem: Exception | None, seconds: float) -> None:
+        message = job.message
+        self._changed.set()
+        self._note((message,), problem, seconds)
+        if problem is None or self._rules.gives_up:
+            job.cache.finish_one(message)
+        elif job not in self._overdue:
+            self._spawn(self._again(job, problem.delay_level if isinstance(problem, ConsumeLater) else 0))
+        self._overdue.discard(job)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _again(self, job: Job, delay_level: int) -> None:
+        """Send a message back; when nobody takes it, hand it out again here after a while."""
+        if await self._send_back.send_back(job.message, delay_level):
+            job.cache.finish_one(job.message)
+            return
+        await asyncio.sleep(_RETRY_HERE_S)
+        if not job.reader.is_dropped and not self._is_paused:
+            stored = job.message.stored._replace(reconsume_times=job.message.stored.reconsume_times + 1)
+            self._listening.submit([replace(job, message=replace(job.message, stored=stored))])
+
+    async def pause(self) -> None:
+        self._is_paused = True
+        self._listening.forget()
+        while self._listening.running:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def released(self, reader: QueueReader) -> None: ...
+
+    def send_back_overdue(self) -> None:
+        now_s = time.perf_counter()
+        for running in list(self._listening.running.values()):
+            job = running.job
+            if now_s - running.began_s > self._rules.timeout_s and job not in self._overdue:
+                self._overdue.add(job)
+                log.warning(
+                    "listener_overdue group=%s msg_id=%s seconds=%.0f", self._rules.group, job.message.msg_id, now_s - running.began_s
+                )
+                if self._rules.gives_up:
+                    job.cache.finish_one(job.message)
+                else:
+                    self._spawn(self._again(job, _TIMED_OUT_LEVEL))
+
+    def close(self) -> None:
+        self._listening.close()
+        for task in list(self._tasks):
+            task.cancel()
+
+
+class InQueueOrder(_Base):
+    """One message of a queue after the other; the next one only when the one before was taken."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        rules: ConsumeRules,
+        send_back: SendBack,
+        clock_ms: Callable[[], int],
+        is_ours: Callable[[MessageQueue], bool],
+    ) -> None:
+        super().__init__(rules, send_back, clock_ms)
+        self._listening = listening(listener, rules.concurrency, lambda *_: None)
+        self._is_ours = is_ours
+        self._queues: dict[QueueReader, asyncio.Task[None]] = {}  # those that are consumed now
+
+    def arrived(self, reader: QueueReader) -> None:
+        if reader not in self._queues and not self._is_paused:
+            self._queues[reader] = asyncio.get_running_loop().create_task(self._consume(reader))
+
+    async def call(self, message: ReceivedMessage) -> None:
+        await self._listening.call(message)
+
+    async def _consume(self, reader: QueueReader) -> None:
+        """Consume what a queue has, until nothing waits or it is ours no more."""
+
+        def may_go_on() -> bool:
+            return not reader.is_dropped and not self._is_paused and reader.cache is cache and self._is_ours(reader.queue)
+
+        try:
+            cache = reader.cache
+            while cache.waiting_count and may_go_on():
+                run = cache.take(_RUN_MAX)
+                self._tell_before(run)
+                done = await self._listening.in_order(run, may_go_on)
+                left = self._settle(cache, run, done)
+                if done.problem is not None and left:
+                    left = await self._failed(cache, left)
+                cache.give_back(left)
+                if done.problem is not None:
+                    await asyncio.sleep(self._rules.pause_s)
+                cache = reader.cache  # another one after a reset
+        except Exception:
+            log.exception("consuming_failed group=%s queue=%s", self._rules.group, reader.queue)
+        finally:
+            del self._queues[reader]
+        if reader.cache.waiting_count and not reader.is_dropped and not self._is_paused:
+            asyncio.get_running_loop().call_later(self._rules.pause_s, self.arrived, reader)
+
+    def _settle(self, cache: ProcessQueue, run: list[ReceivedMessage], done: InOrder) -> list[ReceivedMessage]:
+        """Finish what was taken; the rest of the run."""
+        taken, left = run[: done.taken], run[done.taken :]
+        for message in taken:
+            cache.finish_one(message)
+        calls = done.taken + (done.problem is not None)
+        if taken:
+            self._note(taken, None, done.seconds / calls)
+        if done.problem is not None:
+            self._note(left[:1], done.problem, done.seconds / calls)
+        return left
+
+    async def _failed(self, cache: ProcessQueue, left: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Count an attempt of the first message; the last one was enough when it was one too many."""
+        first = left[0]
+        if self._rules.gives_up:
+            cache.finish_one(first)
+            return left[1:]
+        if 0 <= self._rules.max_attempts <= first.reconsume_times and await self._send_back.to_retry_topic(first):
+            cache.finish_one(first)
+            return left[1:]
+        stored = first.stored._replace(reconsume_times=first.stored.reconsume_times + 1)
+        return [replace(first, stored=stored), *left[1:]]
+
+    async def pause(self) -> None:
+        self._is_paused = True
+        await asyncio.gather(*self._queues.values(), return_exceptions=True)
+
+    async def released(self, reader: QueueReader) -> None:
+        task = self._queues.get(reader)
+        if task is not None:
+            await asyncio.wait([task])
+
+    def send_back_overdue(self) -> None:
+        """In order nothing may overtake: a listener that does not come back holds its queue, which `explain` tells."""
+
+    def close(self) -> None:
+        for task in list(self._queues.values()):
+            task.cancel()
+        self._listening.close()

@@ -1,0 +1,269 @@
+"""Calls a listener: beside the loop in threads when it is a plain function, on the loop when it is a coroutine function.
+
+Listeners that return quickly are called one after the other by one worker; only when it does not come back do more workers begin, up to
+the limit. So blocking listeners run side by side, and quick ones cost no change of threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar, cast
+
+from orbitmq.client.messages import ReceivedMessage
+from orbitmq.client.process_queue import ProcessQueue
+from orbitmq.client.queue_reader import QueueReader
+
+_PATIENCE_S: Final = 0.001  # after that long a thread is taken to be blocked
+_CALLS_IN_A_ROW: Final = 256  # then the loop may do other things
+
+Listener = Callable[[ReceivedMessage], object] | Callable[[ReceivedMessage], Awaitable[object]]
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A message that a listener gets, and where it is finished. Equal only to itself."""
+
+    reader: QueueReader
+    cache: ProcessQueue
+    message: ReceivedMessage
+
+
+class Running(NamedTuple):
+    """What a worker does now."""
+
+    job: Job
+    began_s: float
+
+
+# Told how a call ended, and how long it took; None: the listener took the message.
+Settled = Callable[[Job, Exception | None, float], None]
+MayGoOn = Callable[[], bool]
+
+
+class InOrder(NamedTuple):
+    """How far a run of messages came: so many were taken, the next one failed with `problem`, if any did."""
+
+    taken: int
+    problem: Exception | None
+    seconds: float
+
+
+class Listening(ABC):
+    """Calls a listener; the two kinds of functions have one each."""
+
+    def __init__(self, concurrency: int, settled: Settled) -> None:
+        self._concurrency = concurrency
+        self._settled = settled
+        self._waiting: deque[Job] = deque()
+        self._active = 0
+        self.running: dict[int, Running] = {}  # by worker
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiting and not self._active
+
+    @abstractmethod
+    def submit(self, jobs: Iterable[Job]) -> None:
+        """Call the listener with these, side by side."""
+
+    @abstractmethod
+    async def call(self, message: ReceivedMessage) -> None:
+        """Call the listener with one message, now; raises what it raises."""
+
+    @abstractmethod
+    async def in_order(self, messages: Sequence[ReceivedMessage], may_go_on: MayGoOn) -> InOrder:
+        """Call the listener with one after the other, until one fails or `may_go_on` does not hold."""
+
+    def forget(self) -> None:
+        """Give up what nobody has begun."""
+        self._waiting.clear()
+
+    def close(self) -> None:
+        """End; calls under way are not waited for."""
+        self.forget()
+
+
+def listening(listener: Listener, concurrency: int, settled: Settled) -> Listening:
+    """What calls `listener`."""
+    if inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(type(listener).__call__):
+        return CoroutineListening(cast("Callable[[ReceivedMessage], Awaitable[object]]", listener), concurrency, settled)
+    return ThreadListening(listener, concurrency, settled)
+
+
+class CoroutineListening(Listening):
+    """Of coroutine functions."""
+
+    def __init__(self, listener: Callable[[ReceivedMessage], Awaitable[object]], concurrency: int, settled: Settled) -> None:
+        super().__init__(concurrency, settled)
+        self._listener = listener
+        self._workers: set[asyncio.Task[None]] = set()
+
+    def submit(self, jobs: Iterable[Job]) -> None:
+        self._waiting.extend(jobs)
+        self._add_worker()
+
+    def _add_worker(self) -> None:
+        """One more as long as messages wait; those that are there have had their turn by the time of the next look."""
+        if self._waiting and self._active < self._concurrency:
+            self._active += 1
+            loop = asyncio.get_running_loop()
+            worker = loop.create_task(self._work())
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
+            loop.call_soon(self._add_worker)
+
+    async def _work(self) -> None:
+        waiting, listener, settled, running = self._waiting, self._listener, self._settled, self.running
+        me, calls, clock = id(asyncio.current_task()), 0, time.perf_counter
+        try:
+            while waiting:
+                job = waiting.popleft()
+                if job.reader.is_dropped:
+                    continue
+                began_s = clock()
+                running[me] = Running(job, began_s)
+                problem: Exception | None = None
+                try:
+                    await listener(job.message)
+                except Exception as raised:
+                    problem = raised
+                settled(job, problem, clock() - began_s)
+                calls += 1
+                if calls % _CALLS_IN_A_ROW == 0:
+                    await asyncio.sleep(0)
+        finally:
+            self._active -= 1
+            running.pop(me, None)
+
+    async def call(self, message: ReceivedMessage) -> None:
+        await self._listener(message)
+
+    async def in_order(self, messages: Sequence[ReceivedMessage], may_go_on: MayGoOn) -> InOrder:
+        began_s, taken = time.perf_counter(), 0
+        problem: Exception | None = None
+        for message in messages:
+            if not may_go_on():
+                break
+            try:
+                await self._listener(message)
+            except Exception as raised:
+                problem = raised
+                break
+            taken += 1
+        return InOrder(taken, problem, time.perf_counter() - began_s)
+
+    def close(self) -> None:
+        super().close()
+        for worker in list(self._workers):
+            worker.cancel()
+
+
+class ThreadListening(Listening):
+    """Of plain functions, which may block: heartbeats and reading go on meanwhile."""
+
+    def __init__(self, listener: Callable[[ReceivedMessage], object], concurrency: int, settled: Settled) -> None:
+        super().__init__(concurrency, settled)
+        self._listener = listener
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="listener")
+        self._lock = threading.Lock()  # of `_active`: a worker ends only while nothing waits
+        self._done: deque[tuple[Job, Exception | None, float]] = deque()
+        self._is_told = False  # the loop knows that something is done
+        self._look: asyncio.TimerHandle | None = None
+
+    def submit(self, jobs: Iterable[Job]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting.extend(jobs)
+        self._add_workers(1 if self._active == 0 else 0)
+
+    def _add_workers(self, count: int) -> None:
+        with self._lock:
+            count = min(count, self._concurrency - self._active)
+            self._active += max(count, 0)
+        for _ in range(count):
+            self._pool.submit(self._work)
+        if self._look is None and self._loop is not None:
+            self._look = self._loop.call_later(_PATIENCE_S, self._look_after)
+
+    def _look_after(self) -> None:
+        """Those that are there did not get through: let more begin."""
+        self._look = None
+        if self._waiting:
+            self._add_workers(len(self._waiting))
+
+    def _work(self) -> None:
+        me, clock, listener = threading.get_ident(), time.perf_counter, self._listener
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._active -= 1
+                    self.running.pop(me, None)
+                    return
+                job = self._waiting.popleft()
+            if job.reader.is_dropped:
+                continue
+            began_s = clock()
+            self.running[me] = Running(job, began_s)
+            problem: Exception | None = None
+            try:
+                listener(job.message)
+            except Exception as raised:
+                problem = raised
+            self._done.append((job, problem, clock() - began_s))
+            if not self._is_told:
+                self._is_told = True
+                self._tell()
+
+    def _tell(self) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._settle)
+        except RuntimeError:  # the loop is closed: nobody wants to know any more
+            self.forget()
+
+    def _settle(self) -> None:
+        self._is_told = False
+        while self._done:
+            self._settled(*self._done.popleft())
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+
+    async def call(self, message: ReceivedMessage) -> None:
+        await self._in_thread(self._listener, message)
+
+    async def in_order(self, messages: Sequence[ReceivedMessage], may_go_on: MayGoOn) -> InOrder:
+        return await self._in_thread(self._run_in_order, messages, may_go_on)
+
+    def _run_in_order(self, messages: Sequence[ReceivedMessage], may_go_on: MayGoOn) -> InOrder:
+        began_s, taken = time.perf_counter(), 0
+        problem: Exception | None = None
+        for message in messages:
+            if not may_go_on():
+                break
+            try:
+                self._listener(message)
+            except Exception as raised:
+                problem = raised
+                break
+            taken += 1
+        return InOrder(taken, problem, time.perf_counter() - began_s)
+
+    def forget(self) -> None:
+        with self._lock:
+            self._waiting.clear()
+
+    def close(self) -> None:
+        super().close()
+        if self._look is not None:
+            self._look.cancel()
+        self._pool.shutdown(wait=False, cancel_futures=True)

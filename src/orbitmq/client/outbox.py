@@ -1,0 +1,110 @@
+"""What a producer sends: messages and batches of them in the form that the wire has, but for the queue they go to.
+
+Knows of no broker. A message is checked here, before anything is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from orbitmq.client.messages import Message
+from orbitmq.client.namespace import Namespace
+from orbitmq.common.errors import MessageIllegal
+from orbitmq.message import batch, flags, properties
+from orbitmq.message.compression import LEVEL_DEFAULT, deflate
+from orbitmq.message.flags import CompressionType
+from orbitmq.message.message_id import UniqueIds
+
+_NOTHING: Final[Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """How a producer sends."""
+
+    timeout_ms: int = 3_000  # of one message, all tries together
+    retries: int = 2
+    retry_when_not_safe: bool = False  # also after an answer that says stored, but not as safely as asked for
+    compress_over: int = 4_096
+    compression: CompressionType = CompressionType.ZLIB
+    compression_level: int = LEVEL_DEFAULT
+    size_max: int = 4 << 20
+    new_topic_queue_count: int = 4
+    avoid_slow_brokers: bool = False
+
+
+class Outgoing(NamedTuple):
+    """A message, or a batch of some, as the wire has it but for its queue."""
+
+    topic: str
+    body: bytes
+    sys_flag: int
+    flag: int
+    properties: str
+    unique_key: str
+    is_batch: bool
+    messages: Sequence[Message]  # what it was made of
+    reconsume_times: int = 0  # of what comes again
+    max_reconsume_times: int | None = None
+
+
+class Outbox:
+    """Makes what a producer sends."""
+
+    def __init__(self, settings: ProducerSettings, names: Namespace, ids: UniqueIds) -> None:
+        self._settings = settings
+        self._names = names
+        self._ids = ids
+
+    def message(self, message: Message, added: Mapping[str, str] = _NOTHING, sys_flag: int = 0) -> Outgoing:
+        """One message, with properties and flags that are RocketMQ's own."""
+        settings, body = self._settings, message.body
+        _check(message.topic, body, settings.size_max)
+        if len(body) >= settings.compress_over:
+            body = deflate(body, settings.compression, settings.compression_level)
+            sys_flag = flags.with_compression(sys_flag, settings.compression)
+        key = self._ids.next()
+        texts = properties.write({**message.wire_properties(), **self._instance(), properties.UNIQUE_KEY: key, **added})
+        return Outgoing(self._names.wire(message.topic), body, sys_flag, message.flag, texts, key, False, (message,))
+
+    def batches(self, messages: Sequence[Message]) -> Iterator[Outgoing]:
+        """The messages of a topic in batches that a broker takes."""
+        topics = {message.topic for message in messages}
+        if len(topics) != 1:
+            raise MessageIllegal(f"a batch has messages of one topic, not of {len(topics)}: {', '.join(sorted(topics)) or 'none at all'}")
+        (topic,) = topics
+        items: list[batch.BatchItem] = []
+        size = begin = 0
+        for at, message in enumerate(messages):
+            if message.delay_level or message.delay_ms is not None or message.deliver_at_ms is not None:
+                raise MessageIllegal("a message of a batch cannot come later: send it alone")
+            _check(topic, message.body, self._settings.size_max)
+            texts = {**message.wire_properties(), **self._instance(), properties.UNIQUE_KEY: self._ids.next()}
+            item = batch.BatchItem(message.flag, message.body, properties.encode(texts))
+            if items and size + item.size > self._settings.size_max:
+                yield self._batch(topic, items, messages[begin:at])
+                items, size, begin = [], 0, at
+            items.append(item)
+            size += item.size
+        yield self._batch(topic, items, messages[begin:])
+
+    def _batch(self, topic: str, items: list[batch.BatchItem], messages: Sequence[Message]) -> Outgoing:
+        key = self._ids.next()
+        texts = properties.write({properties.WAIT: "true", properties.UNIQUE_KEY: key})
+        return Outgoing(self._names.wire(topic), batch.encode(items), 0, 0, texts, key, True, messages)
+
+    def _instance(self) -> Mapping[str, str]:
+        return {properties.INSTANCE_ID: self._names.name} if self._names.name else _NOTHING
+
+
+def _check(topic: str, body: bytes, size_max: int) -> None:
+    if not topic:
+        raise MessageIllegal("a message needs a topic")
+    if not body:
+        raise MessageIllegal(f"the body of a message to {topic} is empty; brokers take none without one")
+    if len(body) > size_max:
+        raise MessageIllegal(
+            f"the body of a message to {topic} has {len(body)} bytes, {size_max} are allowed: send less, or raise size_max"
+        )

@@ -1,0 +1,105 @@
+"""What brokers ask a consumer: to share anew, to go to other offsets, what it is doing, and to consume one message now."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from orbitmq.client.messages import ReceivedMessage
+from orbitmq.client.session import MemberHandler
+from orbitmq.message.record import decode_all
+from orbitmq.protocol.bodies.admin_groups import decode_reset_offsets, encode_client_offsets
+from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectConsumption
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers.clients import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+)
+from orbitmq.protocol.headers.offsets import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
+from orbitmq.remoting.channel import Channel
+
+BODY_SIZE_MAX = 64 << 20  # of a body that is inflated
+
+
+class AskedConsumer(Protocol):
+    """A consumer that can answer."""
+
+    @property
+    def wire_group(self) -> str: ...
+
+    def rebalance_soon(self) -> None: ...
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at other places; queues that are not its own do not matter."""
+        ...
+
+    def committed_offsets(self, topic: str) -> Mapping[MessageQueue, int]: ...
+
+    def running_info(self) -> ConsumerRunningInfo: ...
+
+    async def consume_directly(self, message: ReceivedMessage) -> DirectConsumption: ...
+
+
+class ConsumerAnswers:
+    """Answers for one consumer."""
+
+    def __init__(self, consumer: AskedConsumer) -> None:
+        self._consumer = consumer
+
+    def handlers(self) -> Mapping[int, MemberHandler]:
+        return {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._offsets,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+        }
+
+    async def _members_changed(self, _: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        if NotifyConsumerIdsChangedRequestHeader.from_fields(request.ext_fields).consumer_group != self._consumer.wire_group:
+            return None
+        self._consumer.rebalance_soon()
+        return request.answer(ResponseCode.SUCCESS)
+
+    async def _reset(self, _: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        if ResetOffsetRequestHeader.from_fields(request.ext_fields).group != self._consumer.wire_group:
+            return None
+        await self._consumer.reset_offsets(decode_reset_offsets(request.body or b"{}"))
+        return request.answer(ResponseCode.SUCCESS)
+
+    async def _offsets(self, _: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        header = GetConsumerStatusRequestHeader.from_fields(request.ext_fields)
+        if header.group != self._consumer.wire_group:
+            return None
+        return request.answer(ResponseCode.SUCCESS, body=encode_client_offsets(self._consumer.committed_offsets(header.topic)))
+
+    async def _running_info(self, _: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        header = GetConsumerRunningInfoRequestHeader.from_fields(request.ext_fields)
+        if header.consumer_group != self._consumer.wire_group:
+            return None
+        info = self._consumer.running_info()
+        if header.jstack_enable:
+            info = replace(info, stacks=_stacks())
+        return request.answer(ResponseCode.SUCCESS, body=info.encode())
+
+    async def _consume_directly(self, _: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        header = ConsumeMessageDirectlyResultRequestHeader.from_fields(request.ext_fields)
+        if header.consumer_group != self._consumer.wire_group:
+            return None
+        (stored,) = decode_all(request.body or b"")
+        result = await self._consumer.consume_directly(ReceivedMessage.of(stored.inflated(BODY_SIZE_MAX), header.broker_name or ""))
+        return request.answer(ResponseCode.SUCCESS, body=result.encode())
+
+
+def _stacks() -> str:
+    """Where every thread of this process is."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    frames = sys._current_frames()
+    return "\n".join(f"{names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}" for ident, frame in frames.items())
