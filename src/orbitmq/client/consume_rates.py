@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, replace
 from typing import Final
 
-from orbitmq.protocol.bodies.running_info import ConsumeStatus
+from orbitmq.protocol.bodies.running_info import TopicRates
 
 _TICKS_KEPT: Final = 12  # of five seconds each: a minute
 
@@ -45,20 +45,20 @@ class ConsumeRates:
         found = self._counts.get(topic, _Count())
         return found.taken, found.failed
 
-    def rates(self, now_ms: int) -> dict[str, ConsumeStatus]:
+    def rates(self, now_ms: int) -> dict[str, TopicRates]:
         """What happened since the oldest tick that is remembered."""
         if not self._before:
             return {}
         then_ms, then = self._before[0]
         span_s = max((now_ms - then_ms) / 1000, 0.001)
-        found: dict[str, ConsumeStatus] = {}
+        found: dict[str, TopicRates] = {}
         for topic, count in self._counts.items():
             old = then.get(topic, _Count())
             calls = count.taken + count.failed - old.taken - old.failed
-            found[topic] = ConsumeStatus(
-                consume_ok_tps=(count.taken - old.taken) / span_s,
-                consume_failed_tps=(count.failed - old.failed) / span_s,
-                consume_failed_count=count.failed,
+            found[topic] = TopicRates(
+                consumed_per_s=(count.taken - old.taken) / span_s,
+                failed_per_s=(count.failed - old.failed) / span_s,
+                failed_in_an_hour=count.failed,
                 consume_ms=(count.seconds - old.seconds) * 1000 / calls if calls else 0.0,
             )
         return found

@@ -54,7 +54,6 @@ class Consuming(Protocol):
 
     rates: ConsumeRates
     observers: list[ConsumeObserver]
-    last_ms: dict[MessageQueue, int]  # when a message of a queue was finished last, by the wall clock
 
     def arrived(self, reader: QueueReader) -> None:
         """Something can be taken from a reader's cache."""
@@ -80,19 +79,16 @@ class Consuming(Protocol):
 
 
 class _Base:
-    def __init__(self, rules: ConsumeRules, send_back: SendBack, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, rules: ConsumeRules, send_back: SendBack) -> None:
         self.rates = ConsumeRates()
         self.observers: list[ConsumeObserver] = []
-        self.last_ms: dict[MessageQueue, int] = {}
         self._rules = rules
         self._send_back = send_back
-        self._clock_ms = clock_ms
         self._is_paused = False
 
     def _note(self, messages: Sequence[ReceivedMessage], problem: Exception | None, seconds: float) -> None:
         """Tell of calls that ended, all alike."""
         message = messages[0]
-        self.last_ms[message.queue] = self._clock_ms()
         self.rates.note(message.topic, len(messages), seconds, failed=problem is not None)
         if problem is not None and not isinstance(problem, ConsumeLater):
             place = (message.msg_id, message.queue, message.queue_offset)
@@ -115,8 +111,8 @@ class _Base:
 class SideBySide(_Base):
     """Messages of all queues at the same time, up to the limit."""
 
-    def __init__(self, listener: Listener, rules: ConsumeRules, send_back: SendBack, clock_ms: Callable[[], int]) -> None:
-        super().__init__(rules, send_back, clock_ms)
+    def __init__(self, listener: Listener, rules: ConsumeRules, send_back: SendBack) -> None:
+        super().__init__(rules, send_back)
         self._listening = listening(listener, rules.concurrency, self._settled)
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -135,8 +131,13 @@ class SideBySide(_Base):
 
     def _settled(self, job: Job, problem: Exception | None, seconds: float) -> None:
         message = job.message
-        self._changed.set()
-        self._note((message,), problem, seconds)
+        job.reader.last_finished_s = time.monotonic()
+        if self._is_paused:
+            self._changed.set()
+        if problem is None and not self.observers:
+            self.rates.note(message.topic, 1, seconds, failed=False)
+        else:
+            self._note((message,), problem, seconds)
         if problem is None or self._rules.gives_up:
             job.cache.finish_one(message)
         elif job not in self._overdue:
@@ -155,8 +156,7 @@ class SideBySide(_Base):
             return
         await asyncio.sleep(_RETRY_HERE_S)
         if not job.reader.is_dropped and not self._is_paused:
-            stored = job.message.stored._replace(reconsume_times=job.message.stored.reconsume_times + 1)
-            self._listening.submit([replace(job, message=replace(job.message, stored=stored))])
+            self._listening.submit([replace(job, message=job.message.once_more())])
 
     async def pause(self) -> None:
         self._is_paused = True
@@ -195,10 +195,9 @@ class InQueueOrder(_Base):
         listener: Listener,
         rules: ConsumeRules,
         send_back: SendBack,
-        clock_ms: Callable[[], int],
         is_ours: Callable[[MessageQueue], bool],
     ) -> None:
-        super().__init__(rules, send_back, clock_ms)
+        super().__init__(rules, send_back)
         self._listening = listening(listener, rules.concurrency, lambda *_: None)
         self._is_ours = is_ours
         self._queues: dict[QueueReader, asyncio.Task[None]] = {}  # those that are consumed now
@@ -222,6 +221,7 @@ class InQueueOrder(_Base):
                 run = cache.take(_RUN_MAX)
                 self._tell_before(run)
                 done = await self._listening.in_order(run, may_go_on)
+                reader.last_finished_s = time.monotonic()
                 left = self._settle(cache, run, done)
                 if done.problem is not None and left:
                     left = await self._failed(cache, left)
@@ -257,8 +257,7 @@ class InQueueOrder(_Base):
         if 0 <= self._rules.max_attempts <= first.reconsume_times and await self._send_back.to_retry_topic(first):
             cache.finish_one(first)
             return left[1:]
-        stored = first.stored._replace(reconsume_times=first.stored.reconsume_times + 1)
-        return [replace(first, stored=stored), *left[1:]]
+        return [first.once_more(), *left[1:]]
 
     async def pause(self) -> None:
         self._is_paused = True

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from enum import Enum
+from dataclasses import KW_ONLY, dataclass, field, replace
+from enum import Enum, IntEnum
+from typing import Final
 
 from orbitmq.common.errors import MessageIllegal
 from orbitmq.message import properties
+from orbitmq.message.flags import TransactionType
 from orbitmq.message.stored_message import StoredMessage
 from orbitmq.protocol.bodies.clients import MessageQueue
+
+_COMES_AGAIN: Final = (properties.RETRY_TOPIC + properties.NAME_END).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +38,22 @@ class Message:
 
     def wire_properties(self) -> dict[str, str]:
         """All that the broker is told beside topic and body; MessageIllegal for what cannot be sent."""
-        reserved = sorted(properties.RESERVED.intersection(self.properties))
-        if reserved:
-            raise MessageIllegal(f"property {reserved[0]} is one of RocketMQ's own; take another name, or the argument that is made for it")
+        texts = dict(self.properties)
+        if texts and not properties.RESERVED.isdisjoint(texts):
+            reserved = min(properties.RESERVED.intersection(texts))
+            raise MessageIllegal(f"property {reserved} is one of RocketMQ's own; take another name, or the argument that is made for it")
+        if self.keys:
+            texts[properties.KEYS] = self.keys if isinstance(self.keys, str) else properties.KEY_SEPARATOR.join(self.keys)
+        if self.tags:
+            texts[properties.TAGS] = self.tags
+        if self.sharding_key:
+            texts[properties.SHARDING_KEY] = self.sharding_key
+        if self.delay_level or self.delay_ms is not None or self.deliver_at_ms is not None:
+            texts.update(self._delay())
+        texts[properties.WAIT] = "true" if self.waits_for_disk else "false"
+        return texts
+
+    def _delay(self) -> dict[str, str]:
         later = {
             properties.DELAY: self.delay_level or None,
             properties.TIMER_DELAY_MS: self.delay_ms,
@@ -45,14 +62,7 @@ class Message:
         given = {name: str(value) for name, value in later.items() if value is not None}
         if len(given) > 1:
             raise MessageIllegal("delay_level, delay_ms and deliver_at_ms say when it comes: give one of them")
-        keys = self.keys if isinstance(self.keys, str) else properties.KEY_SEPARATOR.join(self.keys)
-        texts = {properties.KEYS: keys, properties.TAGS: self.tags, properties.SHARDING_KEY: self.sharding_key}
-        return {
-            **self.properties,
-            **{name: text for name, text in texts.items() if text},
-            **given,
-            properties.WAIT: "true" if self.waits_for_disk else "false",
-        }
+        return given
 
 
 class SendStatus(Enum):
@@ -76,23 +86,49 @@ class SendResult:
     transaction_id: str | None = None
     region: str | None = None
     recall_handle: str | None = None
+    is_traced: bool = True  # unless the broker wants no traces
 
 
-@dataclass(frozen=True, slots=True)
+class TransactionState(IntEnum):
+    """How a local transaction ended; the number is what brokers are told."""
+
+    COMMIT = TransactionType.COMMIT
+    ROLLBACK = TransactionType.ROLLBACK
+    UNKNOWN = TransactionType.NONE  # the broker asks again later
+
+
+@dataclass(slots=True, eq=False)
 class ReceivedMessage:
-    """A message of a queue, its body as it was sent."""
+    """A message of a queue, its body as it was sent. Not to be changed; equal only to itself."""
 
     queue: MessageQueue
     topic: str  # the one it was sent to, also when it comes again
     body: bytes
-    properties: Mapping[str, str]
     stored: StoredMessage
+    _properties: dict[str, str] | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def of(cls, stored: StoredMessage, broker_name: str) -> ReceivedMessage:
-        found = stored.properties()
-        topic = found.get(properties.RETRY_TOPIC, stored.topic)
-        return cls(MessageQueue(stored.topic, broker_name, stored.queue_id), topic, stored.body, found, stored)
+        return cls.in_queue(stored, MessageQueue(stored.topic, broker_name, stored.queue_id))
+
+    @classmethod
+    def in_queue(cls, stored: StoredMessage, queue: MessageQueue) -> ReceivedMessage:
+        """The message that a record of this queue holds."""
+        message = cls(queue, stored.topic, stored.body, stored)
+        if _COMES_AGAIN in stored.raw_properties:
+            message.topic = message.properties.get(properties.RETRY_TOPIC, stored.topic)
+        return message
+
+    def once_more(self) -> ReceivedMessage:
+        """The same after another attempt."""
+        return replace(self, stored=self.stored._replace(reconsume_times=self.stored.reconsume_times + 1))
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """All of them, RocketMQ's own too; read when they are first asked for, since most listeners do not."""
+        if self._properties is None:
+            self._properties = self.stored.properties()
+        return self._properties
 
     @property
     def tags(self) -> str | None:

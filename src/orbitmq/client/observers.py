@@ -5,18 +5,60 @@ Called on the loop, so they must not block; what they raise is logged and change
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from orbitmq.client.messages import ReceivedMessage, SendResult
+from orbitmq.client.messages import ReceivedMessage, SendResult, TransactionState
 from orbitmq.client.outbox import Outgoing
+
+log = logging.getLogger(__name__)
+
+
+class TransactionEnd(NamedTuple):
+    """What a producer told a broker of a transaction, by itself or asked by it (`from_check`)."""
+
+    topic: str
+    msg_id: str
+    tags: str | None
+    keys: str | None
+    region: str | None
+    broker_address: str
+    transaction_id: str | None
+    state: TransactionState
+    from_check: bool
+
+
+class Recall(NamedTuple):
+    """A message that a producer wanted back, and whether the broker will keep it."""
+
+    topic: str
+    msg_id: str
+    region: str | None
+    is_success: bool
 
 
 class SendObserver(Protocol):
-    """Is told what became of each message or batch that a producer sent."""
+    """Is told what became of all that a producer of a group did."""
 
-    def sent(self, outgoing: Outgoing, result: SendResult | Exception, cost_ms: int) -> None: ...
+    def sent(self, group: str, outgoing: Outgoing, result: SendResult | Exception, cost_ms: int) -> None:
+        """Of each message or batch."""
+
+    def transaction_ended(self, group: str, end: TransactionEnd) -> None:
+        """Of each message of a transaction, once or more often."""
+
+    def recalled(self, group: str, recall: Recall) -> None:
+        """Of each message that was to come later, and is not wanted any more."""
+
+
+def tell(observers: Iterable[SendObserver], what: Callable[[SendObserver], None]) -> None:
+    """Tell all of them."""
+    for observer in observers:
+        try:
+            what(observer)
+        except Exception:
+            log.exception("observer_failed observer=%r", observer)
 
 
 class Outcome(IntEnum):

@@ -11,22 +11,15 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final, Protocol
 
+from orbitmq.client.queue_offsets import group_offset, set_group_offset
 from orbitmq.client.session import ClientSession
 from orbitmq.common import atomic_file
-from orbitmq.common.errors import OrbitError, RequestRefused
+from orbitmq.common.errors import OrbitError
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.admin_topics import queue_table
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.nameserver import as_object, integer
-from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.command import RemotingCommand
-from orbitmq.protocol.headers.offsets import (
-    QueryConsumerOffsetRequestHeader,
-    QueryConsumerOffsetResponseHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
 
-_READ_TIMEOUT_MS: Final = 5_000
 _INT64: Final = 1 << 63
 log = logging.getLogger(__name__)
 
@@ -46,6 +39,10 @@ class OffsetStore(Protocol):
 
     async def persist(self, queues: Collection[MessageQueue]) -> None:
         """Bring what is remembered of these to where it is kept; what fails is tried again the next time."""
+        ...
+
+    async def write(self, queue: MessageQueue, offset: int) -> None:
+        """Remember an offset, which may go back, and bring it to where it is kept now; an error when that failed."""
         ...
 
     def forget(self, queue: MessageQueue) -> None: ...
@@ -79,35 +76,29 @@ class BrokerOffsets(_Remembered):
         self._persisted: dict[MessageQueue, int] = {}
 
     async def read(self, queue: MessageQueue) -> int | None:
-        header = QueryConsumerOffsetRequestHeader(
-            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
-        )
-        request = RemotingCommand.request(RequestCode.QUERY_CONSUMER_OFFSET, header)
-        try:
-            response = await self._session.ask(await self._session.broker_of(queue), request, _READ_TIMEOUT_MS)
-        except RequestRefused as refused:
-            if refused.code == ResponseCode.QUERY_NOT_FOUND:
-                return None
-            raise
-        offset = QueryConsumerOffsetResponseHeader.from_fields(response.ext_fields).offset
-        self.update(queue, offset, may_go_back=True)
+        offset = await group_offset(self._session, self._group, queue)
+        if offset is not None:
+            self.update(queue, offset, may_go_back=True)
+            self._persisted[queue] = offset
         return offset
+
+    async def write(self, queue: MessageQueue, offset: int) -> None:
+        self.update(queue, offset, may_go_back=True)
+        await self._write(queue, offset)
+
+    async def _write(self, queue: MessageQueue, offset: int) -> None:
+        await set_group_offset(self._session, self._group, queue, offset)
+        self._persisted[queue] = offset
 
     async def persist(self, queues: Collection[MessageQueue]) -> None:
         changed = {queue: offset for queue in queues if (offset := self.known(queue)) is not None and self._persisted.get(queue) != offset}
-        await asyncio.gather(*(self._write(queue, offset) for queue, offset in changed.items()))
+        await asyncio.gather(*(self._try(queue, offset) for queue, offset in changed.items()))
 
-    async def _write(self, queue: MessageQueue, offset: int) -> None:
-        header = UpdateConsumerOffsetRequestHeader(
-            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
-        )
+    async def _try(self, queue: MessageQueue, offset: int) -> None:
         try:
-            address = await self._session.broker_of(queue)
-            await self._session.ask(address, RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header))
+            await self._write(queue, offset)
         except OrbitError as problem:
             log.warning("offset_not_persisted queue=%s offset=%d why='%s'", queue, offset, problem)
-        else:
-            self._persisted[queue] = offset
 
     def forget(self, queue: MessageQueue) -> None:
         super().forget(queue)
@@ -126,10 +117,17 @@ class FileOffsets(_Remembered):
     async def read(self, queue: MessageQueue) -> int | None:
         return self.known(queue)
 
+    async def write(self, queue: MessageQueue, offset: int) -> None:
+        self.update(queue, offset, may_go_back=True)
+        await self.persist([queue])
+
     async def persist(self, queues: Collection[MessageQueue]) -> None:
         async with self._writes:
             content = fastjson.dumps_pretty({"offsetTable": queue_table(self._offsets)})
             await asyncio.to_thread(self._write, content)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """It stays: the file has the offsets of all queues, and is written as a whole."""
 
     def _write(self, content: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)

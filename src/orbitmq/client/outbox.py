@@ -48,6 +48,7 @@ class Outgoing(NamedTuple):
     messages: Sequence[Message]  # what it was made of
     reconsume_times: int = 0  # of what comes again
     max_reconsume_times: int | None = None
+    is_reply: bool = False
 
 
 class Outbox:
@@ -66,8 +67,12 @@ class Outbox:
             body = deflate(body, settings.compression, settings.compression_level)
             sys_flag = flags.with_compression(sys_flag, settings.compression)
         key = self._ids.next()
-        texts = properties.write({**message.wire_properties(), **self._instance(), properties.UNIQUE_KEY: key, **added})
-        return Outgoing(self._names.wire(message.topic), body, sys_flag, message.flag, texts, key, False, (message,))
+        texts = message.wire_properties()
+        if self._names.name:
+            texts[properties.INSTANCE_ID] = self._names.name
+        texts[properties.UNIQUE_KEY] = key
+        texts.update(added)
+        return Outgoing(self._names.wire(message.topic), body, sys_flag, message.flag, properties.write(texts), key, False, (message,))
 
     def batches(self, messages: Sequence[Message]) -> Iterator[Outgoing]:
         """The messages of a topic in batches that a broker takes."""

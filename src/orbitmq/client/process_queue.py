@@ -51,16 +51,23 @@ class ProcessQueue:
 
     def put(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:
         """Take in what a pull brought, and where it goes on."""
+        begin, unfinished, size = self._next_offset or 0, self._unfinished, 0
         for message in messages:
-            if message.queue_offset not in self._unfinished and message.queue_offset >= (self._next_offset or 0):
-                self._unfinished[message.queue_offset] = message
+            offset = message.stored.queue_offset
+            if offset >= begin and offset not in unfinished:
+                unfinished[offset] = message
                 self._waiting.append(message)
-                self.size += len(message.body)
-        self._next_offset = max(next_offset, self._next_offset or 0)
+                size += len(message.body)
+        self.size += size
+        self._next_offset = max(next_offset, begin)
 
     def take(self, count_max: int) -> list[ReceivedMessage]:
         """The next messages that nobody has taken; they are unfinished until `finish`, or go back by `give_back`."""
-        return [self._waiting.popleft() for _ in range(min(count_max, len(self._waiting)))]
+        if count_max >= len(self._waiting):
+            taken = list(self._waiting)
+            self._waiting.clear()
+            return taken
+        return [self._waiting.popleft() for _ in range(count_max)]
 
     def finish(self, messages: Iterable[ReceivedMessage]) -> None:
         """These are done with: consumed, sent back, or given up."""
@@ -68,7 +75,8 @@ class ProcessQueue:
             self.finish_one(message)
 
     def finish_one(self, message: ReceivedMessage) -> None:
-        if self._unfinished.pop(message.queue_offset, None) is not None:
+        """This one is done with."""
+        if self._unfinished.pop(message.stored.queue_offset, None) is not None:
             self.size -= len(message.body)
 
     def __contains__(self, offset: int) -> bool:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Final
 
-from orbitmq.client.messages import Message, SendResult, SendStatus
-from orbitmq.client.observers import SendObserver
+from orbitmq.client import recall, replies
+from orbitmq.client.messages import Message, ReceivedMessage, SendResult, SendStatus
+from orbitmq.client.observers import SendObserver, tell
 from orbitmq.client.outbox import Outbox, Outgoing, ProducerSettings
 from orbitmq.client.queue_choice import FAILURE_LATENCY_MS, BrokerFaults, QueueChoice
 from orbitmq.client.routes import TopicRoute
@@ -24,7 +25,8 @@ from orbitmq.message.tags import java_hash
 from orbitmq.protocol.bodies.clients import ConsumerData, MessageQueue
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
-from orbitmq.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from orbitmq.protocol.headers.send import SendMessageRequestHeaderV2, send_fields, sent_to
+from orbitmq.remoting.channel import Channel
 
 DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 _RETRIED: Final = frozenset(
@@ -46,6 +48,8 @@ _STATUSES: Final[dict[int, SendStatus]] = {
     ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
 }
 
+_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
+_SEND_REPLY: Final = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
@@ -64,6 +68,7 @@ class Producer(SessionUser):
         self.settings = settings or ProducerSettings()
         self.observers: list[SendObserver] = []
         self._wire_group = self.session.names.wire(group)
+        self._new_topic = AUTO_CREATE_TOPIC, str(self.settings.new_topic_queue_count)
         self._clock = self.session.clock
         self._faults = BrokerFaults() if self.settings.avoid_slow_brokers else None
         random = Random()
@@ -96,7 +101,10 @@ class Producer(SessionUser):
     async def routes_changed(self) -> None: ...
 
     def serves(self) -> Mapping[int, MemberHandler]:
-        return {}
+        return {RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._take_reply}
+
+    async def _take_reply(self, _: Channel, command: RemotingCommand) -> RemotingCommand:
+        return await replies.take_reply(self.session, command)
 
     # -- sending
 
@@ -117,6 +125,30 @@ class Producer(SessionUser):
         """Send messages of one topic together, in as few requests as their sizes allow; the result of each request."""
         return [await self.send_outgoing(each, queue) for each in self.outbox.batches(list(messages))]
 
+    async def request(
+        self, message: Message, *, queue: MessageQueue | None = None, selector: QueueSelector | None = None, timeout_ms: int | None = None
+    ) -> ReceivedMessage:
+        """Send one message and wait for the reply of whoever consumes it; RequestTimeout when none came in time."""
+        return await replies.request(self, message, timeout_ms or self.settings.timeout_ms, queue, selector)
+
+    async def reply(
+        self,
+        received: ReceivedMessage,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Reply to a message that was sent by `request`; SendFailed also when its sender cannot be reached."""
+        reply = replies.reply_to(received, body, tags=tags, keys=keys, properties=properties)
+        return await replies.send_reply(self, received, reply, timeout_ms)
+
+    async def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
+        """Take back a message that was to come later, by the handle of its SendResult; its id, or RequestRefused when it is too late."""
+        return await recall.recall(self, topic, recall_handle, timeout_ms)
+
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that messages can be sent to."""
         return (await self._route(self.session.names.wire(topic))).write_queues
@@ -124,24 +156,39 @@ class Producer(SessionUser):
     # -- one request
 
     def _request(self, outgoing: Outgoing, queue: MessageQueue) -> RemotingCommand:
-        header = SendMessageRequestHeaderV2(
-            producer_group=self._wire_group,
-            topic=outgoing.topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=self.settings.new_topic_queue_count,
-            queue_id=queue.queue_id,
-            sys_flag=outgoing.sys_flag,
-            born_timestamp=self._clock.now_ms(),
-            flag=outgoing.flag,
-            properties=outgoing.properties,
-            reconsume_times=outgoing.reconsume_times,
-            max_reconsume_times=outgoing.max_reconsume_times,
-            unit_mode=False,
-            batch=outgoing.is_batch,
-            target_broker=queue.broker_name,
+        settings, born_ms = self.settings, self._clock.now_ms()
+        if outgoing.is_batch or outgoing.reconsume_times:
+            header = SendMessageRequestHeaderV2(
+                producer_group=self._wire_group,
+                topic=outgoing.topic,
+                default_topic=AUTO_CREATE_TOPIC,
+                default_topic_queue_nums=settings.new_topic_queue_count,
+                queue_id=queue.queue_id,
+                sys_flag=outgoing.sys_flag,
+                born_timestamp=born_ms,
+                flag=outgoing.flag,
+                properties=outgoing.properties,
+                reconsume_times=outgoing.reconsume_times,
+                max_reconsume_times=outgoing.max_reconsume_times,
+                unit_mode=False,
+                batch=outgoing.is_batch,
+                target_broker=queue.broker_name,
+            )
+            return RemotingCommand.request(
+                RequestCode.SEND_BATCH_MESSAGE if outgoing.is_batch else RequestCode.SEND_MESSAGE_V2, header, outgoing.body
+            )
+        fields = send_fields(
+            self._wire_group,
+            outgoing.topic,
+            self._new_topic,
+            queue.queue_id,
+            queue.broker_name,
+            outgoing.sys_flag,
+            born_ms,
+            outgoing.flag,
+            outgoing.properties,
         )
-        code = RequestCode.SEND_BATCH_MESSAGE if outgoing.is_batch else RequestCode.SEND_MESSAGE_V2
-        return RemotingCommand.request(code, header, outgoing.body)
+        return RemotingCommand(_SEND_REPLY if outgoing.is_reply else _SEND, ext_fields=fields, body=outgoing.body)
 
     # -- where it goes
 
@@ -186,8 +233,8 @@ class Producer(SessionUser):
             result = await self._send(outgoing, queue, selector, timeout_ms)
         except Exception as problem:
             result = problem
-        for observer in self.observers:
-            observer.sent(outgoing, result, self._clock.monotonic_ms() - began_ms)
+        cost_ms = self._clock.monotonic_ms() - began_ms
+        tell(self.observers, lambda observer: observer.sent(self.group, outgoing, result, cost_ms))
         if isinstance(result, Exception):
             raise result
         return result
@@ -202,7 +249,7 @@ class Producer(SessionUser):
         last: MessageQueue | None = None
         last_problem: Exception | None = None
         for _ in range(1 + settings.retries):
-            route = await self._route(outgoing.topic)
+            route = self.session.known_route(outgoing.topic) or await self._route(outgoing.topic)
             target = queue or self._target(route, outgoing, selector, last.broker_name if last else None)
             began_ms = clock.monotonic_ms()
             if began_ms >= deadline_ms:
@@ -231,17 +278,10 @@ class Producer(SessionUser):
         status = _STATUSES.get(response.code)
         if status is None:
             raise RequestRefused(response.code, response.remark or f"{address} answered with code {response.code}")
-        header = SendMessageResponseHeader.from_fields(response.ext_fields)
-        return SendResult(
-            status,
-            outgoing.unique_key,
-            header.msg_id,
-            queue._replace(queue_id=header.queue_id),
-            header.queue_offset,
-            header.transaction_id,
-            header.msg_region,
-            header.recall_handle,
-        )
+        offset_msg_id, queue_id, offset, transaction_id, region, recall_handle, is_traced = sent_to(response.ext_fields)
+        if queue_id != queue.queue_id:
+            queue = queue._replace(queue_id=queue_id)
+        return SendResult(status, outgoing.unique_key, offset_msg_id, queue, offset, transaction_id, region, recall_handle, is_traced)
 
     def _note(self, queue: MessageQueue, latency_ms: int) -> None:
         if self._faults is not None:

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from orbitmq.client.messages import ReceivedMessage
 from orbitmq.client.session import ClientSession
 from orbitmq.common.errors import MessageIllegal, NotFound, RequestRefused
+from orbitmq.message import flags
 from orbitmq.message.record import decode_all
-from orbitmq.message.stored_message import StoredMessage
 from orbitmq.message.tag_expression import tags_of
 from orbitmq.message.tags import java_hash
 from orbitmq.protocol.bodies.clients import MessageQueue
@@ -23,6 +23,7 @@ SUSPENDS: Final = 2
 BRINGS_SUBSCRIPTION: Final = 4
 IS_LITE: Final = 16
 BODY_SIZE_MAX: Final = 64 << 20  # of a body that is inflated
+_WRAPPED: Final = flags.COMPRESSED | flags.NEED_UNWRAP
 
 
 class PullStatus(Enum):
@@ -100,18 +101,24 @@ async def pull(
     if status is None:
         raise RequestRefused(response.code, response.remark or f"{address} answered a pull of {queue} with code {response.code}")
     told = PullMessageResponseHeader.from_fields(response.ext_fields)
-    messages = _received(response.body or b"", queue.broker_name, offset, wanted) if status is PullStatus.FOUND else []
+    messages = _received(session, response.body or b"", queue, offset, wanted) if status is PullStatus.FOUND else []
     return PullResult(status, messages, told.next_begin_offset, told.min_offset, told.max_offset, told.suggest_which_broker_id)
 
 
-def _received(body: bytes, broker_name: str, offset: int, wanted: SubscriptionData) -> list[ReceivedMessage]:
+def _received(session: ClientSession, body: bytes, queue: MessageQueue, offset: int, wanted: SubscriptionData) -> list[ReceivedMessage]:
     """The messages of an answer, those inside of batches too; two tags may have one code, so the tags themselves are compared."""
     found: list[ReceivedMessage] = []
-    tags = frozenset(wanted.tags) if is_tag_type(wanted.expression_type) else frozenset()
     for record in decode_all(body):
-        stored: StoredMessage
-        for stored in record.inflated(BODY_SIZE_MAX).inner_messages():
-            message = ReceivedMessage.of(stored, broker_name)
-            if stored.queue_offset >= offset and (not tags or message.tags in tags):
-                found.append(message)
+        if record.sys_flag & _WRAPPED:
+            found += [ReceivedMessage.in_queue(inner, queue) for inner in record.inflated(BODY_SIZE_MAX).inner_messages()]
+        else:
+            found.append(ReceivedMessage.in_queue(record, queue))
+    if found and found[0].stored.queue_offset < offset:  # a batch is stored whole, whatever was read of it before
+        found = [message for message in found if message.queue_offset >= offset]
+    if wanted.tags and is_tag_type(wanted.expression_type):
+        tags = frozenset(wanted.tags)
+        found = [message for message in found if message.tags in tags]
+    if session.names.name:
+        for message in found:
+            message.topic = session.names.own(message.topic)
     return found

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,9 +30,8 @@ from orbitmq.client.queue_lock_keeper import RENEWAL_PERIOD_S, QueueLockKeeper
 from orbitmq.client.queue_reader import QueueReader, ReadSettings
 from orbitmq.client.send_back import SendBack
 from orbitmq.client.session import Cluster, SessionUser
-from orbitmq.protocol.bodies import running_info as told
 from orbitmq.protocol.bodies.clients import MessageQueue
-from orbitmq.protocol.bodies.running_info import ConsumeResult, ConsumerRunningInfo, DirectConsumption, ProcessQueueInfo
+from orbitmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectOutcome, DirectResult, QueueProgress
 from orbitmq.protocol.bodies.subscriptions import TAG, MessageModel
 from orbitmq.version import ROCKETMQ_VERSION
 
@@ -97,8 +97,8 @@ class PushConsumer(SessionUser):
         )
         send_back = SendBack(self.session, self.wire_group, settings.max_attempts)
         if settings.in_order:
-            return InQueueOrder(listener, rules, send_back, self.session.clock.now_ms, self._is_ours)
-        return SideBySide(listener, rules, send_back, self.session.clock.now_ms)
+            return InQueueOrder(listener, rules, send_back, self._is_ours)
+        return SideBySide(listener, rules, send_back)
 
     @property
     def observers(self) -> list[ConsumeObserver]:
@@ -240,12 +240,12 @@ class PushConsumer(SessionUser):
         settings, now_ms = self.settings, self.session.clock.now_ms()
         return ConsumerRunningInfo(
             properties={
-                told.CLIENT_VERSION: f"V{ROCKETMQ_VERSION.replace('.', '_')}",
-                told.CONSUMES_IN_ORDER: "true" if settings.in_order else "false",
-                told.STARTED_AT_MS: str(self._started_ms),
-                told.CONSUME_TYPE: settings.consume_type.name,
-                told.NAME_SERVERS: ";".join(self.session.client.name_servers.in_order()),
-                told.THREADS: str(settings.concurrency),
+                "PROP_CLIENT_VERSION": f"V{ROCKETMQ_VERSION.replace('.', '_')}",
+                "PROP_CONSUMEORDERLY": "true" if settings.in_order else "false",
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+                "PROP_CONSUME_TYPE": settings.consume_type.name,
+                "PROP_NAMESERVER_ADDR": ";".join(self.session.client.name_servers.in_order()),
+                "PROP_THREADPOOL_CORE_SIZE": str(settings.concurrency),
                 "consumerGroup": self.group,
                 "messageModel": settings.message_model.name,
                 "pullBatchSize": str(settings.pull_count),
@@ -255,35 +255,36 @@ class PushConsumer(SessionUser):
             topics=self._consuming.rates.rates(now_ms),
         )
 
-    def _progress(self, reader: QueueReader) -> ProcessQueueInfo:
+    def _progress(self, reader: QueueReader) -> QueueProgress:
         clock, queue, cache = self.session.clock, reader.queue, reader.cache
         wall_ms = clock.now_ms() - clock.monotonic_ms()
         locked_ms = None if self._locks is None else self._locks.locked_ms(queue)
+        ago_s = _ago_s(reader)
         first, last = cache.commit_offset or 0, (cache.commit_offset or 0) + cache.span
-        return ProcessQueueInfo(
+        return QueueProgress(
             commit_offset=self.offsets.known(queue) or 0,
             cached_count=len(cache),
-            cached_min_offset=first if len(cache) else 0,
-            cached_max_offset=last if len(cache) else 0,
-            cached_mib=cache.size >> 20,
+            cached_first_offset=first if len(cache) else 0,
+            cached_last_offset=last if len(cache) else 0,
+            cached_bytes=cache.size,
             is_dropped=reader.is_dropped,
             is_locked=locked_ms is not None,
             last_lock_ms=0 if locked_ms is None else wall_ms + locked_ms,
             last_pull_ms=wall_ms + reader.last_read_ms,
-            last_consume_ms=self._consuming.last_ms.get(queue, 0),
+            last_consume_ms=0 if ago_s is None else clock.now_ms() - round(ago_s * 1000),
         )
 
-    async def consume_directly(self, message: ReceivedMessage) -> DirectConsumption:
+    async def consume_directly(self, message: ReceivedMessage) -> DirectResult:
         began_ms = self.session.clock.monotonic_ms()
-        outcome, remark = ConsumeResult.CR_SUCCESS, None
+        outcome, remark = DirectOutcome.CR_SUCCESS, None
         try:
             await self._consuming.call(message)
         except ConsumeLater:
-            outcome = ConsumeResult.CR_LATER
+            outcome = DirectOutcome.CR_LATER
         except Exception as problem:
-            outcome, remark = ConsumeResult.CR_THROW_EXCEPTION, f"{type(problem).__name__}: {problem}"
+            outcome, remark = DirectOutcome.CR_THROW_EXCEPTION, f"{type(problem).__name__}: {problem}"
         spent_ms = self.session.clock.monotonic_ms() - began_ms
-        return DirectConsumption(result=outcome, is_ordered=self.settings.in_order, remark=remark, spent_ms=spent_ms)
+        return DirectResult(outcome=outcome, in_order=self.settings.in_order, remark=remark, spent_ms=spent_ms)
 
     # -- why it moves or does not
 
@@ -299,7 +300,6 @@ class PushConsumer(SessionUser):
 
     def _report(self, reader: QueueReader) -> QueueReport:
         clock, queue, cache = self.session.clock, reader.queue, reader.cache
-        last_ms = self._consuming.last_ms.get(queue)
         first = cache.first
         why = reader.state
         if first is not None:
@@ -315,5 +315,10 @@ class PushConsumer(SessionUser):
             broker_end=reader.broker_end,
             cached_count=len(cache),
             last_read_s_ago=(clock.monotonic_ms() - reader.last_read_ms) / 1000,
-            last_finished_s_ago=None if last_ms is None else (clock.now_ms() - last_ms) / 1000,
+            last_finished_s_ago=_ago_s(reader),
         )
+
+
+def _ago_s(reader: QueueReader) -> float | None:
+    """How long ago a message of a queue was finished."""
+    return None if reader.last_finished_s is None else time.monotonic() - reader.last_finished_s

@@ -55,6 +55,7 @@ class QueueReader:
         self.next_offset: int | None = None  # where it reads next
         self.broker_end: int | None = None  # the end of the queue when the broker was asked last
         self.last_read_ms = membership.session.clock.monotonic_ms()  # when the broker answered last
+        self.last_finished_s: float | None = None  # when a listener ended with a message last; whoever consumes says so
         self._membership = membership
         self._settings = settings
         self._arrived = arrived

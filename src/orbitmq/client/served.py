@@ -14,7 +14,7 @@ from orbitmq.client.session import MemberHandler
 from orbitmq.message.record import decode_all
 from orbitmq.protocol.bodies.admin_groups import decode_reset_offsets, encode_client_offsets
 from orbitmq.protocol.bodies.clients import MessageQueue
-from orbitmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectConsumption
+from orbitmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectResult
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.clients import (
@@ -44,7 +44,7 @@ class AskedConsumer(Protocol):
 
     def running_info(self) -> ConsumerRunningInfo: ...
 
-    async def consume_directly(self, message: ReceivedMessage) -> DirectConsumption: ...
+    async def consume_directly(self, message: ReceivedMessage) -> DirectResult: ...
 
 
 class ConsumerAnswers:

@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, Self
 
 from orbitmq.client.credentials import RequestSigner
+from orbitmq.client.messages import ReceivedMessage
 from orbitmq.client.periodic import repeat
 from orbitmq.client.routes import MASTER_ID, TopicRoute, broker_addresses
 from orbitmq.client.settings import ClientSettings
 from orbitmq.common.clock import Clock, SystemClock
-from orbitmq.common.errors import NotFound, OrbitError, RemoteError, RequestRefused
+from orbitmq.common.errors import NotFound, OrbitError, RemoteError, RemoteUnavailable, RequestRefused
 from orbitmq.protocol.bodies.clients import ConsumerData, HeartbeatData, MessageQueue
 from orbitmq.protocol.bodies.nameserver import ClusterInfo, TopicRouteData
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -87,6 +88,9 @@ class ClientSession:
             name_servers=NameServerList(settings.known_name_servers()),
         )
         self.members: list[Member] = []
+        self.requests: dict[str, asyncio.Future[ReceivedMessage]] = {}  # that wait for their reply, by correlation id
+        self._introducing = asyncio.Lock()
+        self._known_by: object = None  # see `introduce`
         self._routes: dict[str, TopicRoute] = {}
         self._fetches: dict[str, asyncio.Task[TopicRoute]] = {}
         self._timers: list[asyncio.Task[None]] = []
@@ -112,6 +116,9 @@ class ClientSession:
         self._timers = []
         for member in list(self.members):
             await self.leave(member)
+        for request in self.requests.values():
+            if not request.done():
+                request.set_exception(RemoteUnavailable("this client was closed before the reply came"))
         await self.client.dispatcher.close()
         await self.client.close()
 
@@ -230,6 +237,18 @@ class ClientSession:
             return
         body = HeartbeatData(self.client_id, groups, consumers).encode()
         await asyncio.gather(*(self._try(address, RequestCode.HEART_BEAT, None, body) for address in self.broker_addresses()))
+        self._known_by = self._acquaintance()
+
+    async def introduce(self) -> None:
+        """Have every broker know who is here, before it has to find them: after a change of members, routes or connections."""
+        if self._known_by != self._acquaintance():
+            async with self._introducing:
+                if self._known_by != self._acquaintance():
+                    await self.heartbeat()
+
+    def _acquaintance(self) -> object:
+        """Brokers know members by the connection on which a heartbeat told of them."""
+        return frozenset(map(id, self.members)), frozenset(self.broker_addresses()), frozenset(self.client.connections)
 
     async def _try(self, address: str, code: int, header: UnregisterClientRequestHeader | None, body: bytes | None = None) -> None:
         try:

@@ -30,6 +30,10 @@ class NotFound(OrbitError):
     """What was asked for does not exist; the message says where it was looked for, and why it is not there."""
 
 
+class AlreadyExists(OrbitError):
+    """What was to be made is there already, and is something else; nothing was changed."""
+
+
 class RemoteError(OrbitError):
     """A call to a peer that brought no answer."""
 
@@ -50,6 +54,14 @@ class TooManyRequests(RemoteError):
 
 class SendFailed(OrbitError):
     """A message that no broker took; the error says what each that was tried said. It may be stored all the same after a timeout."""
+
+
+class RequestTimeout(OrbitError):
+    """A request that no reply came to in time; `was_sent` says whether a broker took it, so that somebody may still act on it."""
+
+    def __init__(self, text: str, *, was_sent: bool) -> None:
+        super().__init__(text)
+        self.was_sent = was_sent
 
 
 class MessageIllegal(OrbitError):

@@ -49,6 +49,14 @@ class InFlight(Generic[Waiter]):
         self._remove(opaque, entry)
         return entry.waiter
 
+    def withdraw(self, opaque: int) -> Waiter | None:
+        """The waiter for `opaque`, who waits no longer; None when nobody waits for it."""
+        entry = self._entries.get(opaque)
+        if entry is None:
+            return None
+        self._remove(opaque, entry)
+        return entry.waiter
+
     def expire(self, now_ms: int) -> list[Waiter]:
         """The waiters whose deadline has passed."""
         expired = [(opaque, entry) for opaque, entry in self._entries.items() if entry.deadline_ms <= now_ms]

@@ -13,7 +13,7 @@ from typing import Final
 
 ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
-SECURITY_TOKEN: Final = "SecurityToken"
+SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - its name
 
 
 def signature(fields: Mapping[str, str], body: bytes | None, secret_key: str) -> str:

@@ -70,6 +70,7 @@ class RemotingClient:
         )
         self._tls: ssl.SSLContext | None = client_context(config.tls) if config.tls.enabled else None
         self._channels: dict[str, asyncio.Task[Channel]] = {}  # where the next call to an address goes
+        self._ready: dict[str, Channel] = {}  # those of them that are connected
         self.connections: set[Channel] = set()  # every open connection, those that calls only still wait on included
         self._sweeper: asyncio.Task[None] | None = None
         self._closed = False
@@ -83,6 +84,7 @@ class RemotingClient:
     async def close(self) -> None:
         """Close every connection; calls that wait fail at once."""
         self._closed = True
+        self._ready = {}
         tasks, self._channels = list(self._channels.values()), {}
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -111,7 +113,7 @@ class RemotingClient:
         return response
 
     async def _invoke_once(self, address: str, request: RemotingCommand, deadline_ms: int, timeout_ms: int) -> RemotingCommand:
-        channel = await self._channel(address, deadline_ms)
+        channel = self._connected(address) or await self._channel(address, deadline_ms)
         left_ms = deadline_ms - self._clock.monotonic_ms()
         if left_ms <= 0:
             raise RemoteTimeout(f"{timeout_ms} ms were over before request {request.code} could be sent to {address}")
@@ -129,7 +131,7 @@ class RemotingClient:
 
     async def invoke_oneway(self, address: str, request: RemotingCommand, timeout_ms: int = 3000) -> None:
         """Send `request`, which nobody answers, to `address`."""
-        channel = await self._channel(address, self._clock.monotonic_ms() + timeout_ms)
+        channel = self._connected(address) or await self._channel(address, self._clock.monotonic_ms() + timeout_ms)
         for hook in self._hooks:
             hook.before(address, request)
         self._endpoint.invoke_oneway(channel, request)
@@ -169,6 +171,11 @@ class RemotingClient:
 
     # -- connections
 
+    def _connected(self, address: str) -> Channel | None:
+        """The connection to `address` if it can be used without waiting."""
+        channel = self._ready.get(address)
+        return channel if channel is not None and channel.is_open and cast("TransportLink", channel.link).has_room else None
+
     async def _channel(self, address: str, deadline_ms: int) -> Channel:
         """The open connection to `address`; several callers share one attempt to connect."""
         if self._closed:
@@ -181,6 +188,7 @@ class RemotingClient:
         try:
             async with asyncio.timeout(max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000):
                 channel = await asyncio.shield(task)
+                self._ready[address] = channel
                 await cast("TransportLink", channel.link).room()
                 return channel
         except TimeoutError:
@@ -216,6 +224,8 @@ class RemotingClient:
 
     def forget(self, channel: Channel) -> None:
         """Use this connection for no further call: the next one makes a new one."""
+        for address in [address for address, ready in self._ready.items() if ready is channel]:
+            del self._ready[address]
         for address, task in list(self._channels.items()):
             if task.done() and not task.cancelled() and task.exception() is None and task.result() is channel:
                 del self._channels[address]

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 Callback = Callable[[RemotingCommand | Exception], None]
 
 EXPIRY_GRACE_MS = 1000  # as the original: an entry is dropped a second after its timeout
+TIMEOUT_STEP_S = 0.05  # so much later than asked for a call may find that its time is over
 
 
 class Taker(Protocol):
@@ -75,6 +76,7 @@ class Endpoint:
         self._listeners = listeners
         self._in_flight: InFlight[_Waiter] = InFlight()
         self._opaques = opaques()
+        self._due: dict[int, list[int]] = {}  # opaques by the step in which their time is over; most are answered long before
 
     # -- bytes in
 
@@ -176,13 +178,28 @@ class Endpoint:
                 answered.set_result(result)
 
         opaque = self.invoke_callback(channel, request, timeout_ms, settle)
+        self._fail_after(timeout_ms, opaque)
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                return await answered
-        except TimeoutError:
-            raise _Waiter(settle, channel.remote_address, request.code, timeout_ms).overdue() from None
-        finally:
-            self._in_flight.take(opaque, channel)
+            return await answered
+        except BaseException:
+            self._in_flight.withdraw(opaque)
+            raise
+
+    def _fail_after(self, timeout_ms: int, opaque: int) -> None:
+        """One timer for all calls whose time is over in the same step: a timer of its own would cost more than the call."""
+        loop = asyncio.get_running_loop()
+        step = int(loop.time() / TIMEOUT_STEP_S + timeout_ms / (1000 * TIMEOUT_STEP_S)) + 1
+        due = self._due.get(step)
+        if due is None:
+            due = self._due[step] = []
+            loop.call_at(step * TIMEOUT_STEP_S, self._time_is_over, step)
+        due.append(opaque)
+
+    def _time_is_over(self, step: int) -> None:
+        for opaque in self._due.pop(step):
+            waiter = self._in_flight.withdraw(opaque)
+            if waiter is not None:
+                _settle(waiter, waiter.overdue())
 
     def invoke_oneway(self, channel: Channel, request: RemotingCommand) -> None:
         """Send `request`, which nobody answers."""

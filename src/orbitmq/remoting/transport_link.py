@@ -1,6 +1,7 @@
 """A channel's bytes on an asyncio transport: TLS peers of a server, and all peers of a client.
 
-What is written within one pass of the loop leaves in one write. Above `unsent_max` unsent bytes a server does not read the peer.
+What is written first after something came leaves at once, so that whoever asks alone does not wait; what else is written within one pass
+of the loop leaves in one write. Above `unsent_max` unsent bytes a server does not read the peer.
 A client reads always, or two sides that send much would wait for each other for ever; its callers wait for `room` instead.
 """
 
@@ -30,6 +31,7 @@ class TransportLink(asyncio.Protocol):
         self._pending = bytearray()
         self._chunks: list[bytes] = []
         self._chunks_size = 0
+        self._has_answered = False  # something was written since something came
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._failure: Exception | None = None
@@ -56,6 +58,7 @@ class TransportLink(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_active_ms = self._clock.monotonic_ms()
+        self._has_answered = False
         self._pending += data
         self._consume()
 
@@ -88,8 +91,13 @@ class TransportLink(asyncio.Protocol):
             if self._pending:
                 self._consume()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the peer has taken enough of what was sent to it before."""
+        return self._has_room.is_set()
+
     async def room(self) -> None:
-        """Wait until the peer has taken enough of what was sent to it before."""
+        """Wait until there is room."""
         while not self._has_room.is_set():  # whoever woke up first may have filled it again
             await self._has_room.wait()
 
@@ -100,7 +108,12 @@ class TransportLink(asyncio.Protocol):
         self._endpoint.closed(self.channel, self._failure or error)
 
     def write(self, data: bytes) -> None:
-        """Send `data` when this pass of the loop is over, after what was written before."""
+        """Send `data` at once, or when this pass of the loop is over, after what was written before."""
+        if not self._has_answered:
+            self._has_answered = True
+            self._chunks.append(data)
+            self._flush()
+            return
         if not self._chunks:
             self._loop.call_soon(self._flush)
         self._chunks.append(data)
@@ -109,6 +122,8 @@ class TransportLink(asyncio.Protocol):
             self._flush()
 
     def _flush(self) -> None:
+        if not self._chunks:
+            return
         assert self._transport is not None
         data = b"".join(self._chunks)
         self._chunks.clear()

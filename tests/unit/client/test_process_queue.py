@@ -18,7 +18,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 def message(offset: int, body: bytes = b"body") -> ReceivedMessage:
     hosts = b"\x7f\x00\x00\x01" + bytes(4)
     stored = StoredMessage("T", 0, offset, offset * 100, 0, 0, 0, hosts, 0, hosts, 0, 0, body, 0, b"", 100)
-    return ReceivedMessage(QUEUE, "T", body, {}, stored)
+    return ReceivedMessage(QUEUE, "T", body, stored)
 
 
 class ProcessQueueMachine(RuleBasedStateMachine):

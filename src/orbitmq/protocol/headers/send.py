@@ -1,7 +1,8 @@
 """Headers of sending, sending back, replying and recalling."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from orbitmq.protocol.headers.base import Header, Int32, Int64, RpcRequestHeader, TopicRequestHeader, Wire
 
@@ -45,6 +46,27 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader):
     target_broker: Annotated[str | None, Wire("n")] = None
 
 
+def send_fields(
+    group: str, topic: str, new_topic: tuple[str, str], queue_id: int, broker_name: str, sys_flag: int, born_ms: int, flag: int, texts: str
+) -> dict[str, str]:
+    """The fields of a `SendMessageRequestHeaderV2` for a message that is sent for the first time, without the way over its members."""
+    return {
+        "a": group,
+        "b": topic,
+        "c": new_topic[0],
+        "d": new_topic[1],
+        "e": str(queue_id),
+        "f": str(sys_flag),
+        "g": str(born_ms),
+        "h": str(flag),
+        "i": texts,
+        "j": "0",
+        "k": "false",
+        "m": "false",
+        "n": broker_name,
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendMessageResponseHeader(Header):
     """Answer to every send; Java producers read `msg_region` and `trace_on` without asking whether they are there."""
@@ -57,6 +79,45 @@ class SendMessageResponseHeader(Header):
     recall_handle: str | None = None
     msg_region: Annotated[str | None, Wire("MSG_REGION")] = None
     trace_on: Annotated[bool | None, Wire("TRACE_ON")] = None
+
+
+class SentTo(NamedTuple):
+    """What a producer reads of a `SendMessageResponseHeader`."""
+
+    msg_id: str
+    queue_id: int
+    queue_offset: int
+    transaction_id: str | None
+    region: str | None
+    recall_handle: str | None
+    is_traced: bool
+
+
+def sent_to(fields: Mapping[str, str] | None) -> SentTo:
+    """The same as by that header, without the way over its members; whatever is wrong with the fields, the header says."""
+    try:
+        if fields is not None:
+            return SentTo(
+                fields["msgId"],
+                int(fields["queueId"]),
+                int(fields["queueOffset"]),
+                fields.get("transactionId"),
+                fields.get("MSG_REGION"),
+                fields.get("recallHandle"),
+                fields.get("TRACE_ON", "true") == "true",
+            )
+    except (KeyError, ValueError):
+        pass
+    header = SendMessageResponseHeader.from_fields(fields)
+    return SentTo(
+        header.msg_id,
+        header.queue_id,
+        header.queue_offset,
+        header.transaction_id,
+        header.msg_region,
+        header.recall_handle,
+        header.trace_on is not False,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,67 @@
+"""What brokers say of the offsets of a queue, and how far a group is there: one question each, to the broker of the queue.
+
+OrbitError when the broker refuses or cannot be asked now.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from orbitmq.client.session import ClientSession
+from orbitmq.common.errors import RequestRefused
+from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers.offsets import (
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+
+_READ_TIMEOUT_MS: Final = 5_000
+
+
+async def min_offset(session: ClientSession, queue: MessageQueue) -> int:
+    """The offset of the first message that a queue still has."""
+    header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+    response = await session.ask(await session.broker_of(queue), RemotingCommand.request(RequestCode.GET_MIN_OFFSET, header))
+    return GetMinOffsetResponseHeader.from_fields(response.ext_fields).offset
+
+
+async def max_offset(session: ClientSession, queue: MessageQueue) -> int:
+    """The offset of the next message that comes into a queue."""
+    header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+    response = await session.ask(await session.broker_of(queue), RemotingCommand.request(RequestCode.GET_MAX_OFFSET, header))
+    return GetMaxOffsetResponseHeader.from_fields(response.ext_fields).offset
+
+
+async def offset_at(session: ClientSession, queue: MessageQueue, time_ms: int) -> int:
+    """The offset of the first message that was stored at a time or later."""
+    header = SearchOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms)
+    response = await session.ask(await session.broker_of(queue), RemotingCommand.request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header))
+    return SearchOffsetResponseHeader.from_fields(response.ext_fields).offset
+
+
+async def group_offset(session: ClientSession, group: str, queue: MessageQueue) -> int | None:
+    """How far a group has consumed a queue; None when it never did."""
+    header = QueryConsumerOffsetRequestHeader(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False)
+    request = RemotingCommand.request(RequestCode.QUERY_CONSUMER_OFFSET, header)
+    try:
+        response = await session.ask(await session.broker_of(queue), request, _READ_TIMEOUT_MS)
+    except RequestRefused as refused:
+        if refused.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        raise
+    return QueryConsumerOffsetResponseHeader.from_fields(response.ext_fields).offset
+
+
+async def set_group_offset(session: ClientSession, group: str, queue: MessageQueue, offset: int) -> None:
+    """Let the broker know how far a group has consumed a queue."""
+    header = UpdateConsumerOffsetRequestHeader(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset)
+    await session.ask(await session.broker_of(queue), RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header))
