@@ -4,50 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
+from client_library_room import FROM_FIRST, consuming, run, until
 from orbitmq.client.messages import Message, ReceivedMessage, SendStatus
 from orbitmq.client.producer import Producer, ProducerSettings
-from orbitmq.client.push_consumer import ConsumerSettings, Listener, PushConsumer
+from orbitmq.client.push_consumer import Listener, PushConsumer
 from orbitmq.common.errors import MessageIllegal, NotFound, RemoteUnavailable, RequestRefused
-from orbitmq.embedded.cluster import ClusterSettings, EmbeddedCluster, free_port
+from orbitmq.embedded.cluster import EmbeddedCluster, free_port
 from orbitmq.protocol.bodies.clients import MessageQueue
-from orbitmq.protocol.bodies.subscriptions import ConsumeFromWhere, MessageModel
-
-FROM_FIRST = ConsumerSettings(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
-
-
-def run(scenario: Callable[[EmbeddedCluster], Awaitable[None]], **broker: str) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(60):
-            cluster = EmbeddedCluster(ClusterSettings(broker=broker))
-            await cluster.start()
-            try:
-                await scenario(cluster)
-            finally:
-                await cluster.stop()
-
-    asyncio.run(main())
-
-
-@asynccontextmanager
-async def consuming(
-    cluster: EmbeddedCluster, listener: Listener, *topics: tuple[str, str], group: str = "g", settings: ConsumerSettings = FROM_FIRST
-) -> AsyncIterator[PushConsumer]:
-    consumer = PushConsumer(cluster.name_server_address, group, listener, settings=settings)
-    for topic, expression in topics or (("T", "*"),):
-        consumer.subscribe(topic, expression)
-    async with consumer:
-        yield consumer
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - listeners run in threads too
-        await asyncio.sleep(0.01)
+from orbitmq.protocol.bodies.subscriptions import MessageModel
 
 
 def test_what_is_sent_is_received_with_everything_that_was_said_of_it() -> None:

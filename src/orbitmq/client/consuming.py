@@ -158,6 +158,13 @@ class SideBySide(_Base):
         if not job.reader.is_dropped and not self._is_paused:
             self._listening.submit([replace(job, message=job.message.once_more())])
 
+    async def _take_away(self, job: Job) -> None:
+        """Let somebody else have a message that a listener does not come back with; what fails is tried again at the next look."""
+        if self._rules.gives_up or await self._send_back.send_back(job.message, _TIMED_OUT_LEVEL):
+            job.cache.finish_one(job.message)
+        else:
+            self._overdue.discard(job)
+
     async def pause(self) -> None:
         self._is_paused = True
         self._listening.forget()
@@ -176,10 +183,7 @@ class SideBySide(_Base):
                 log.warning(
                     "listener_overdue group=%s msg_id=%s seconds=%.0f", self._rules.group, job.message.msg_id, now_s - running.began_s
                 )
-                if self._rules.gives_up:
-                    job.cache.finish_one(job.message)
-                else:
-                    self._spawn(self._again(job, _TIMED_OUT_LEVEL))
+                self._spawn(self._take_away(job))
 
     def close(self) -> None:
         self._listening.close()

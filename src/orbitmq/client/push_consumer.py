@@ -39,6 +39,7 @@ __all__ = ["ConsumeLater", "ConsumerSettings", "Listener", "PushConsumer"]
 
 PERSIST_PERIOD_S: Final = 5.0
 WATCH_PERIOD_S: Final = 10.0
+LOCK_PERIOD_S: Final = 1.0  # between tries for what another member still holds
 STUCK_MS_MAX: Final = 120_000  # a reader that heard nothing for so long is replaced
 
 log = logging.getLogger(__name__)
@@ -137,6 +138,7 @@ class PushConsumer(SessionUser):
         ]
         if self._locks is not None:
             self._tasks.append(asyncio.create_task(repeat(RENEWAL_PERIOD_S, self._renew_locks)))
+            self._tasks.append(asyncio.create_task(repeat(LOCK_PERIOD_S, self._lock_missing)))
         await self.membership.start()
 
     async def close(self) -> None:
@@ -209,11 +211,13 @@ class PushConsumer(SessionUser):
         if self._locks is not None:
             await self._locks.lock(self._readers)
 
-    async def _watch(self) -> None:
-        """Look after what does not move: listeners that do not come back, locks that are missing, readers that hear nothing."""
-        self._consuming.send_back_overdue()
+    async def _lock_missing(self) -> None:
         if self._locks is not None:
             await self._locks.lock([queue for queue in self._readers if not self._is_ours(queue)])
+
+    async def _watch(self) -> None:
+        """Look after what does not move: listeners that do not come back, readers that hear nothing."""
+        self._consuming.send_back_overdue()
         now_ms = self.session.clock.monotonic_ms()
         for queue, reader in list(self._readers.items()):
             reads = self._obstacle(queue) is None and reader.cache.pressure(self.settings.limits, in_order=self.settings.in_order) is None
@@ -294,9 +298,12 @@ class PushConsumer(SessionUser):
         return ConsumerReport(
             group=self.group,
             client_id=self.session.client_id,
-            queues=tuple(self._report(reader) for _, reader in sorted(self._readers.items())),
+            queues=self._reports(),
             notes=tuple(notes),
         )
+
+    def _reports(self) -> tuple[QueueReport, ...]:
+        return tuple(self._report(reader) for _, reader in sorted(self._readers.items()))
 
     def _report(self, reader: QueueReader) -> QueueReport:
         clock, queue, cache = self.session.clock, reader.queue, reader.cache

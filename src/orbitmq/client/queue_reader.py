@@ -7,6 +7,7 @@ What it does, or what keeps it from reading, is always in `state`. Knows nothing
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ class ReadSettings:
     pull_count: int = 32
     suspend_ms: int = 15_000  # how long the broker waits for a message that is not there yet
     timeout_ms: int = 30_000
-    is_lite: bool = False
+    is_lite: bool = False  # whoever consumes brings to the offset store how far it is
     in_order: bool = False
 
 
@@ -61,25 +62,28 @@ class QueueReader:
         self._arrived = arrived
         self._obstacle = obstacle
         self._had_obstacle = False
+        self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._read_forever())
 
+    def wake(self) -> None:
+        """Look now whether the queue can be read again: what kept it from that may be gone."""
+        self._woken.set()
+
     async def stop(self) -> None:
         """Read no more; what is not finished comes again to the next member."""
         self.is_dropped = True
         self.note_progress()
-        await self._end_task()
-
-    async def _end_task(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def seek(self, offset: int) -> None:
         """Go on at another place; what was read before does not count any more."""
-        await self._end_task()
+        if self._task is not None:
+            self._task.cancel()  # from now on it changes nothing, so nobody has to wait for its end
         self._begin_at(offset)
         if not self.is_dropped:
             self.start()
@@ -87,12 +91,13 @@ class QueueReader:
     def _begin_at(self, offset: int) -> None:
         self.cache = ProcessQueue()
         self.next_offset = offset
-        self._membership.offsets.update(self.queue, offset, may_go_back=True)
+        if not self._settings.is_lite:
+            self._membership.offsets.update(self.queue, offset, may_go_back=True)
 
     def note_progress(self) -> None:
         """Let the offset store know up to where everything is finished."""
         commit = self.cache.commit_offset
-        if commit is not None:
+        if commit is not None and not self._settings.is_lite:
             self._membership.offsets.update(self.queue, commit)
 
     async def _read_forever(self) -> None:
@@ -101,10 +106,12 @@ class QueueReader:
             try:
                 wait_s = await self._obstructed()
                 if wait_s:
-                    await asyncio.sleep(wait_s)
+                    await self._rest(wait_s)
                     continue
                 if self.next_offset is None:
                     self.next_offset = await self._membership.first_offset(self.queue)
+                    self._membership.offsets.update(self.queue, self.next_offset)  # a restart begins here too, whatever comes meanwhile
+                    self.state = f"the broker is asked for messages from {self.next_offset} on"
                 found = await self._pull(self.next_offset, broker_id)
             except OrbitError as problem:
                 self.state = f"the broker could not be asked, which is tried again: {problem}"
@@ -119,6 +126,13 @@ class QueueReader:
             broker_id = found.broker_id
             self._take_in(found)
 
+    async def _rest(self, wait_s: float) -> None:
+        """Wait, unless somebody knows earlier that there is something to do."""
+        self._woken.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._woken.wait()
+
     async def _obstructed(self) -> float:
         """How long to wait before it is looked again whether the queue can be read; 0: it can."""
         obstacle = None if self._obstacle is None else self._obstacle(self.queue)
@@ -131,7 +145,7 @@ class QueueReader:
         self._had_obstacle = False
         pressure = self.cache.pressure(self._settings.limits, in_order=self._settings.in_order)
         if pressure is not None:
-            self.state = f"nothing more is read for now: {pressure}; listeners are slower than the queue"
+            self.state = f"nothing more is read for now: {pressure}; they are consumed more slowly than they come"
             return _PRESSURE_WAIT_S
         return 0
 
@@ -158,7 +172,7 @@ class QueueReader:
             offset,
             membership.subscriptions[self.queue.topic],
             count_max=settings.pull_count,
-            commit_offset=membership.offsets.known(self.queue) if membership.is_clustering else None,
+            commit_offset=membership.offsets.known(self.queue) if membership.is_clustering and not settings.is_lite else None,
             suspend_ms=settings.suspend_ms,
             timeout_ms=settings.timeout_ms,
             broker_id=broker_id,

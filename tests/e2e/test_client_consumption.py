@@ -1,0 +1,277 @@
+"""How the push consumer consumes: in order, again after failures, asked by brokers, and what it says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+
+from client_library_room import FROM_FIRST, consuming, run, until
+from orbitmq.client.credentials import Credentials
+from orbitmq.client.messages import Message, ReceivedMessage
+from orbitmq.client.producer import Producer
+from orbitmq.client.push_consumer import PushConsumer
+from orbitmq.client.queue_reader import WAITS_FOR_MESSAGES
+from orbitmq.client.session import ClientSession
+from orbitmq.client.settings import ClientSettings
+from orbitmq.common.errors import ConfigurationError
+from orbitmq.embedded.cluster import EmbeddedCluster
+from orbitmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectOutcome, DirectResult
+from orbitmq.protocol.codes import RequestCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers.clients import ConsumeMessageDirectlyResultRequestHeader, GetConsumerRunningInfoRequestHeader
+from orbitmq.protocol.headers.offsets import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
+
+IN_ORDER = replace(FROM_FIRST, in_order=True, retry_pause_ms=10)
+
+
+async def send_all(cluster: EmbeddedCluster, bodies: list[bytes], topic: str = "T") -> None:
+    """One after the other to the first queue, after one that makes the topic and goes to the last."""
+    async with Producer(cluster.name_server_address) as producer:
+        await producer.send(Message(topic, b"first"), selector=lambda queues, _message: queues[-1])
+        queue = (await producer.queues(topic))[0]
+        for body in bodies:
+            await producer.send(Message(topic, body), queue=queue)
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_in_order_a_message_that_fails_is_tried_again_before_the_next_one(in_thread: bool) -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        seen: list[tuple[bytes, int]] = []
+
+        def take(message: ReceivedMessage) -> None:
+            if message.body == b"first":
+                return
+            seen.append((message.body, message.reconsume_times))
+            if message.body == b"3" and message.reconsume_times < 2:
+                raise ValueError("not yet")
+
+        async def take_on_the_loop(message: ReceivedMessage) -> None:
+            take(message)
+
+        await send_all(cluster, [b"%d" % number for number in range(100)])
+        async with consuming(cluster, take if in_thread else take_on_the_loop, settings=IN_ORDER):
+            await until(lambda: len(seen) == 102)
+        numbers = [0, 1, 2, 3, 3, 3, *range(4, 100)]
+        assert [body for body, _ in seen] == [b"%d" % number for number in numbers]
+        assert [times for body, times in seen if body == b"3"] == [0, 1, 2]
+
+    run(scenario)
+
+
+def test_in_order_a_queue_goes_from_member_to_member_without_two_having_it() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        running: defaultdict[int, int] = defaultdict(int)
+        overlaps: list[int] = []
+        seen: defaultdict[int, list[int]] = defaultdict(list)
+
+        async def take(message: ReceivedMessage) -> None:
+            queue = message.queue.queue_id
+            running[queue] += 1
+            if running[queue] > 1:
+                overlaps.append(queue)
+            await asyncio.sleep(0.002)
+            running[queue] -= 1
+            seen[queue].append(message.queue_offset)
+
+        async with Producer(cluster.name_server_address) as producer:
+            await asyncio.gather(*(producer.send(Message("T", b"x")) for _ in range(400)))
+            async with consuming(cluster, take, settings=IN_ORDER) as first:
+                await until(lambda: sum(map(len, seen.values())) > 50)
+                async with consuming(cluster, take, settings=IN_ORDER) as second:
+                    await until(lambda: {queue.topic for queue in second.queues} >= {"T"})
+                    await until(lambda: sum(len(set(offsets)) for offsets in seen.values()) == 400)
+                    assert not {queue for queue in first.queues & second.queues if queue.topic == "T"}
+        assert not overlaps
+        for offsets in seen.values():
+            firsts = list(dict.fromkeys(offsets))
+            assert firsts == sorted(firsts)
+
+    run(scenario)
+
+
+def test_listeners_that_block_run_side_by_side_and_heartbeats_go_on() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        barrier = threading.Barrier(4, timeout=30)  # passed only when four are inside at the same time
+        passed: list[bytes] = []
+
+        def take(message: ReceivedMessage) -> None:
+            barrier.wait()
+            passed.append(message.body)
+
+        await send_all(cluster, [b"1", b"2", b"3"])
+        async with consuming(cluster, take):
+            await until(lambda: len(passed) == 4)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("by_broker", [True, False])
+def test_a_reset_while_it_consumes_brings_everything_again(by_broker: bool) -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        taken: list[bytes] = []
+        await send_all(cluster, [b"1", b"2", b"3"])
+        async with consuming(cluster, lambda message: taken.append(message.body)) as consumer:
+            await until(lambda: len(taken) == 4)
+            await consumer._persist()
+            header = ResetOffsetRequestHeader(topic="T", group="g", timestamp=0, is_force=True)
+            await ask(consumer, cluster, RemotingCommand.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
+            if by_broker:  # consumers hear of it when they ask the next time
+                async with Producer(cluster.name_server_address) as producer:
+                    for queue in await producer.queues("T"):
+                        await producer.send(Message("T", b"next"), queue=queue)
+            await until(lambda: taken.count(b"3") == 2 and taken.count(b"first") == 2)
+        assert sorted(body for body in taken if body != b"next") == sorted([b"first", b"1", b"2", b"3"] * 2)
+
+    run(scenario, useServerSideResetOffset="true" if by_broker else "false")
+
+
+async def ask(consumer: PushConsumer, cluster: EmbeddedCluster, request: RemotingCommand) -> RemotingCommand:
+    return await consumer.session.ask(cluster.broker_address, request)
+
+
+def test_an_operator_sees_what_a_consumer_does_and_can_make_it_consume_one_message() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        taken: list[ReceivedMessage] = []
+
+        def take(message: ReceivedMessage) -> None:
+            taken.append(message)
+            if len(taken) == 3:
+                raise ValueError("the third time")
+
+        await send_all(cluster, [b"1"])
+        async with consuming(cluster, take) as consumer:
+            await until(lambda: len(taken) == 2)
+            client_id = consumer.session.client_id
+            header = GetConsumerRunningInfoRequestHeader(consumer_group="g", client_id=client_id, jstack_enable=True)
+            answer = await ask(consumer, cluster, RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
+            info = ConsumerRunningInfo.decode(answer.body or b"")
+            assert {queue.topic for queue in info.queues} == {"T", "%RETRY%g"}
+            assert "MainThread" in (info.stacks or "")
+            status = GetConsumerStatusRequestHeader(topic="T", group="g")
+            answer = await ask(consumer, cluster, RemotingCommand.request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, status))
+            assert client_id.encode() in (answer.body or b"")
+            direct = ConsumeMessageDirectlyResultRequestHeader(
+                consumer_group="g", client_id=client_id, msg_id=taken[0].offset_msg_id, topic="T"
+            )
+            request = RemotingCommand.request(RequestCode.CONSUME_MESSAGE_DIRECTLY, direct)
+            answer = await ask(consumer, cluster, request)
+            result = DirectResult.decode(answer.body or b"")
+            assert (result.outcome, result.remark) == (DirectOutcome.CR_THROW_EXCEPTION, "ValueError: the third time")
+            assert DirectResult.decode((await ask(consumer, cluster, request)).body or b"").outcome is DirectOutcome.CR_SUCCESS
+            assert taken[3].body == taken[0].body
+
+    run(scenario)
+
+
+def test_it_explains_why_a_queue_moves_or_does_not() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        go_on = asyncio.Event()
+
+        async def take(_message: ReceivedMessage) -> None:
+            await go_on.wait()
+
+        await send_all(cluster, [b"1"])
+        async with consuming(cluster, take) as consumer:
+            consumer.subscribe("Missing")
+            await until(lambda: any(report.cached_count for report in consumer._reports()))
+            report = await consumer.explain()
+            stuck = [queue for queue in report.queues if queue.cached_count]
+            assert "1 messages are with listeners or wait for them, the first is" in stuck[0].why
+            assert stuck[0].behind
+            assert any("no route to topic Missing" in note for note in report.notes)
+            go_on.set()
+            await until(lambda: not any(each.behind for each in consumer._reports()))
+            idle = [queue for queue in (await consumer.explain()).queues if queue.queue.topic == "T"]
+            assert [queue.behind for queue in idle if queue.why == WAITS_FOR_MESSAGES] == [0, 0]
+            assert [queue.why for queue in idle if queue.why != WAITS_FOR_MESSAGES] == ["the broker is asked for messages from 0 on"] * 2
+            consumer.suspend()
+            others = [consuming(cluster, take) for _ in range(4)]
+            members = [await other.__aenter__() for other in others]
+            await until(lambda: not all("T" in {queue.topic for queue in member.queues} for member in members))
+            notes = [note for member in members for note in (await member.explain()).notes]
+            assert any("has 4 queues for 5 members" in note for note in notes)
+            for other in others:
+                await other.__aexit__(None, None, None)
+
+    run(scenario)
+
+
+def test_at_the_end_listeners_are_waited_for_and_what_they_took_does_not_come_again() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        taken: list[bytes] = []
+        inside = asyncio.Event()
+
+        async def take(message: ReceivedMessage) -> None:
+            inside.set()
+            await asyncio.sleep(0.2)
+            taken.append(message.body)
+
+        await send_all(cluster, [b"1"])
+        settings = replace(FROM_FIRST, concurrency=2)
+        async with consuming(cluster, take, settings=settings):
+            await inside.wait()
+        assert taken
+        before = len(taken)
+        async with consuming(cluster, take, settings=settings):
+            await until(lambda: len(taken) >= 2)
+            await asyncio.sleep(0)
+        assert len(set(taken)) == len(taken) == 2 >= before
+
+    run(scenario)
+
+
+def test_names_of_a_namespace_are_its_own_at_the_broker_and_the_applications_here() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        taken: list[ReceivedMessage] = []
+        settings = ClientSettings(name_servers=cluster.name_server_address, namespace="shop")
+        async with Producer(settings, group="p") as producer:
+            result = await producer.send(Message("orders", b"x", tags="a"))
+            assert result.queue.topic == "shop%orders"
+        consumer = PushConsumer(settings, "g", taken.append, settings=FROM_FIRST)
+        consumer.subscribe("orders", "a")
+        async with consumer:
+            await until(lambda: len(taken) == 1)
+            assert (taken[0].topic, taken[0].queue.topic, consumer.group) == ("orders", "shop%orders", "g")
+            assert {queue.topic for queue in consumer.queues} == {"shop%orders", "%RETRY%shop%g"}
+
+    run(scenario)
+
+
+def test_several_members_share_one_session_and_brokers_see_one_client() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        taken: list[tuple[str, bytes]] = []
+        session = ClientSession(ClientSettings(name_servers=cluster.name_server_address))
+        async with Producer(session) as producer:
+            await producer.send(Message("T", b"x"))
+            consumers = []
+            for group in ("g1", "g2"):
+                consumer = PushConsumer(
+                    session, group, lambda message, group=group: taken.append((group, message.body)), settings=FROM_FIRST
+                )
+                consumer.subscribe("T")
+                consumers.append(await consumer.__aenter__())
+            await until(lambda: len(taken) == 2)
+            for consumer in consumers:
+                await consumer.close()
+            await producer.send(Message("T", b"y"))
+        await session.close()
+        assert sorted(taken) == [("g1", b"x"), ("g2", b"x")]
+
+    run(scenario)
+
+
+def test_keys_are_read_from_a_file_and_never_printed(tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("keys") / "key"
+    path.write_text("AccessKey=me\nSecretKey=very-secret\n")
+    credentials = Credentials.from_file(path)
+    assert credentials == Credentials("me", "very-secret")
+    assert "very-secret" not in repr(ClientSettings(credentials=credentials))
+    path.write_text("AccessKey=me\n")
+    with pytest.raises(ConfigurationError, match="has no SecretKey"):
+        Credentials.from_file(path)
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
+        Credentials.from_file(path.with_name("none"))
