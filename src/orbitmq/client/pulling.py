@@ -38,6 +38,17 @@ class PullStatus(Enum):
 _STATUSES: Final[dict[int, PullStatus]] = {status.value: status for status in PullStatus}
 
 
+class RawPull(NamedTuple):
+    """The records of a queue as the broker sent them, and where to go on; `broker_id` is the replica that should be asked next."""
+
+    status: PullStatus
+    body: bytes
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    broker_id: int
+
+
 class PullResult(NamedTuple):
     """Messages of a queue in order, and where to go on; `broker_id` is the replica that should be asked next."""
 
@@ -61,7 +72,7 @@ def subscription(topic: str, expression: str | None, kind: str = TAG, version: i
     return SubscriptionData(topic, expression, version, tags, tuple(dict.fromkeys(map(java_hash, tags))))
 
 
-async def pull(
+async def pull_raw(
     session: ClientSession,
     group: str,
     queue: MessageQueue,
@@ -74,8 +85,8 @@ async def pull(
     timeout_ms: int = 30_000,
     broker_id: int = 0,
     is_lite: bool = False,
-) -> PullResult:
-    """Messages of a queue from `offset` on; with `suspend_ms` the broker waits that long for the first one."""
+) -> RawPull:
+    """Records of a queue from `offset` on; with `suspend_ms` the broker waits that long for the first one."""
     route = await session.route(queue.topic)
     found = route.reader(queue.broker_name, broker_id)
     if found is None:
@@ -96,13 +107,45 @@ async def pull(
         subscription=wanted.sub_string,
         expression_type=wanted.expression_type,
     )
-    response = await session.client.invoke(address, RemotingCommand.request(RequestCode.PULL_MESSAGE, header), timeout_ms)
+    code = RequestCode.LITE_PULL_MESSAGE if is_lite else RequestCode.PULL_MESSAGE
+    response = await session.client.invoke(address, RemotingCommand.request(code, header), timeout_ms)
     status = _STATUSES.get(response.code)
     if status is None:
         raise RequestRefused(response.code, response.remark or f"{address} answered a pull of {queue} with code {response.code}")
     told = PullMessageResponseHeader.from_fields(response.ext_fields)
-    messages = _received(session, response.body or b"", queue, offset, wanted) if status is PullStatus.FOUND else []
-    return PullResult(status, messages, told.next_begin_offset, told.min_offset, told.max_offset, told.suggest_which_broker_id)
+    body = (response.body or b"") if status is PullStatus.FOUND else b""
+    return RawPull(status, body, told.next_begin_offset, told.min_offset, told.max_offset, told.suggest_which_broker_id)
+
+
+async def pull(
+    session: ClientSession,
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    wanted: SubscriptionData,
+    *,
+    count_max: int = 32,
+    commit_offset: int | None = None,
+    suspend_ms: int = 0,
+    timeout_ms: int = 30_000,
+    broker_id: int = 0,
+    is_lite: bool = False,
+) -> PullResult:
+    """The same with the messages of the records."""
+    status, body, *places = await pull_raw(
+        session,
+        group,
+        queue,
+        offset,
+        wanted,
+        count_max=count_max,
+        commit_offset=commit_offset,
+        suspend_ms=suspend_ms,
+        timeout_ms=timeout_ms,
+        broker_id=broker_id,
+        is_lite=is_lite,
+    )
+    return PullResult(status, _received(session, body, queue, offset, wanted), *places)
 
 
 def _received(session: ClientSession, body: bytes, queue: MessageQueue, offset: int, wanted: SubscriptionData) -> list[ReceivedMessage]:
