@@ -177,14 +177,14 @@ def test_it_explains_why_a_queue_moves_or_does_not() -> None:
         await send_all(cluster, [b"1"])
         async with consuming(cluster, take) as consumer:
             consumer.subscribe("Missing")
-            await until(lambda: any(report.cached_count for report in consumer._reports()))
+            await until(lambda: any(report.cached_count for report in consumer.reports()))
             report = await consumer.explain()
             stuck = [queue for queue in report.queues if queue.cached_count]
             assert "1 messages are with listeners or wait for them, the first is" in stuck[0].why
             assert stuck[0].behind
             assert any("no route to topic Missing" in note for note in report.notes)
             go_on.set()
-            await until(lambda: not any(each.behind for each in consumer._reports()))
+            await until(lambda: not any(each.behind for each in consumer.reports()))
             idle = [queue for queue in (await consumer.explain()).queues if queue.queue.topic == "T"]
             assert [queue.behind for queue in idle if queue.why == WAITS_FOR_MESSAGES] == [0, 0]
             assert [queue.why for queue in idle if queue.why != WAITS_FOR_MESSAGES] == ["the broker is asked for messages from 0 on"] * 2

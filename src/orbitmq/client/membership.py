@@ -10,10 +10,12 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final, Protocol
 
 from orbitmq.client.offset_store import OffsetStore
 from orbitmq.client.pulling import subscription
+from orbitmq.client.queue_offsets import max_offset, offset_at
 from orbitmq.client.rebalance import Averagely, Strategy, allocate
 from orbitmq.client.routes import TopicRoute
 from orbitmq.client.served import AskedConsumer, ConsumerAnswers
@@ -25,12 +27,6 @@ from orbitmq.protocol.bodies.subscriptions import TAG, ConsumeFromWhere, Consume
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.clients import GetConsumerListByGroupRequestHeader
-from orbitmq.protocol.headers.offsets import (
-    GetMaxOffsetRequestHeader,
-    GetMaxOffsetResponseHeader,
-    SearchOffsetRequestHeader,
-    SearchOffsetResponseHeader,
-)
 
 REBALANCE_PERIOD_S: Final = 20.0
 _HALF_AN_HOUR_MS: Final = 30 * 60_000
@@ -47,6 +43,7 @@ class GroupSettings:
     consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET  # where it has no offsets yet
     consume_from_ms: int | None = None  # for CONSUME_FROM_TIMESTAMP; half an hour ago when it is not set
     strategy: Strategy = field(default_factory=Averagely)
+    offsets_folder: Path = field(default_factory=lambda: Path.home() / ".rocketmq_offsets")  # of broadcasting
 
 
 class GroupConsumer(AskedConsumer, Protocol):
@@ -74,9 +71,11 @@ class Membership:
         self.offsets = offsets
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.queues: frozenset[MessageQueue] = frozenset()
+        self.assigned: frozenset[MessageQueue] | None = None  # given to it by `assign`; None: the group shares
         self._consumer = consumer
         self._handlers = ConsumerAnswers(consumer).handlers()
         self._wake = asyncio.Event()
+        self._rebalancing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -94,11 +93,18 @@ class Membership:
         self.subscriptions.pop(self.session.names.wire(topic), None)
         self.rebalance_soon()
 
+    async def assign(self, queues: Iterable[MessageQueue], expression: str = "*", kind: str = TAG) -> None:
+        """Have these queues and no others, whoever else of the group has them."""
+        self.assigned = frozenset(queues)
+        self.subscriptions = {queue.topic: subscription(queue.topic, expression, kind) for queue in self.assigned}
+        if self._task is not None:
+            await self.rebalance()
+
     async def start(self) -> None:
         """Join the group, and share its queues from now on."""
-        if self.is_clustering:
+        if self.is_clustering and self.settings.consume_type is not ConsumeType.CONSUME_ACTIVELY:  # who pulls, sends nothing back
             self.subscribe(RETRY_PREFIX + self.group)
-        for topic in self.subscriptions:
+        for topic in tuple(self.subscriptions):
             try:
                 await self.session.route(topic)
             except NotFound:
@@ -126,9 +132,8 @@ class Membership:
 
     def consumer_data(self) -> ConsumerData:
         settings = self.settings
-        return ConsumerData(
-            self.group, settings.consume_type, settings.message_model, settings.consume_from, tuple(self.subscriptions.values())
-        )
+        shared = tuple(self.subscriptions.values()) if self.assigned is None else ()  # what others of the group need not agree with
+        return ConsumerData(self.group, settings.consume_type, settings.message_model, settings.consume_from, shared)
 
     def topics(self) -> Iterable[str]:
         return tuple(self.subscriptions)
@@ -147,8 +152,12 @@ class Membership:
 
     async def rebalance(self) -> None:
         """Work out anew which queues are this member's; where that cannot be told, it keeps those of the topic."""
+        async with self._rebalancing:
+            await self._rebalance()
+
+    async def _rebalance(self) -> None:
         found: set[MessageQueue] = set()
-        for topic in self.subscriptions:
+        for topic in tuple(self.subscriptions):
             try:
                 found |= await self._share(topic)
             except OrbitError as problem:
@@ -163,6 +172,8 @@ class Membership:
             await self.session.heartbeat()
 
     async def _share(self, topic: str) -> set[MessageQueue]:
+        if self.assigned is not None:
+            return {queue for queue in self.assigned if queue.topic == topic}
         route = await self.session.route(topic)
         if not self.is_clustering:
             return set(route.read_queues)
@@ -230,19 +241,5 @@ class Membership:
             begin_ms = self.settings.consume_from_ms
             if begin_ms is None:
                 begin_ms = self.session.clock.now_ms() - _HALF_AN_HOUR_MS
-            return await self.offset_at(queue, begin_ms)
-        return await self.end_offset(queue)
-
-    async def end_offset(self, queue: MessageQueue) -> int:
-        """The offset of the next message that comes into a queue."""
-        header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
-        response = await self.session.ask(await self.session.broker_of(queue), RemotingCommand.request(RequestCode.GET_MAX_OFFSET, header))
-        return GetMaxOffsetResponseHeader.from_fields(response.ext_fields).offset
-
-    async def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
-        """The offset of the first message that was stored at a time or later."""
-        header = SearchOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms)
-        response = await self.session.ask(
-            await self.session.broker_of(queue), RemotingCommand.request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        )
-        return SearchOffsetResponseHeader.from_fields(response.ext_fields).offset
+            return await offset_at(self.session, queue, begin_ms)
+        return await max_offset(self.session, queue)

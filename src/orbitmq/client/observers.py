@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from orbitmq.client.messages import ReceivedMessage, SendResult, TransactionState
 from orbitmq.client.outbox import Outgoing
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ class SendObserver(Protocol):
         """Of each message that was to come later, and is not wanted any more."""
 
 
-def tell(observers: Iterable[SendObserver], what: Callable[[SendObserver], None]) -> None:
+def tell(observers: Iterable[T], what: Callable[[T], None]) -> None:
     """Tell all of them."""
     for observer in observers:
         try:

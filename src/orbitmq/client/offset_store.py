@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from orbitmq.client.queue_offsets import group_offset, set_group_offset
 from orbitmq.client.session import ClientSession
 from orbitmq.common import atomic_file
 from orbitmq.common.errors import OrbitError
 from orbitmq.protocol import fastjson
-from orbitmq.protocol.bodies.admin_topics import queue_table
+from orbitmq.protocol.bodies.admin_topics import queue_table, read_offset, read_queue_table
 from orbitmq.protocol.bodies.clients import MessageQueue
-from orbitmq.protocol.bodies.nameserver import as_object, integer
+from orbitmq.protocol.bodies.nameserver import as_object
 
-_INT64: Final = 1 << 63
 log = logging.getLogger(__name__)
 
 
@@ -41,8 +40,8 @@ class OffsetStore(Protocol):
         """Bring what is remembered of these to where it is kept; what fails is tried again the next time."""
         ...
 
-    async def write(self, queue: MessageQueue, offset: int) -> None:
-        """Remember an offset, which may go back, and bring it to where it is kept now; an error when that failed."""
+    async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Remember offsets, which may go back, and bring them to where they are kept now; an error when that failed."""
         ...
 
     def forget(self, queue: MessageQueue) -> None: ...
@@ -75,6 +74,11 @@ class BrokerOffsets(_Remembered):
         self._group = group
         self._persisted: dict[MessageQueue, int] = {}
 
+    def update(self, queue: MessageQueue, offset: int, *, may_go_back: bool = False) -> None:
+        super().update(queue, offset, may_go_back=may_go_back)
+        if may_go_back:
+            self._persisted.pop(queue, None)  # somebody moved it: what the broker was told before counts no more
+
     async def read(self, queue: MessageQueue) -> int | None:
         offset = await group_offset(self._session, self._group, queue)
         if offset is not None:
@@ -82,9 +86,11 @@ class BrokerOffsets(_Remembered):
             self._persisted[queue] = offset
         return offset
 
-    async def write(self, queue: MessageQueue, offset: int) -> None:
-        self.update(queue, offset, may_go_back=True)
-        await self._write(queue, offset)
+    async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        self._offsets.update(offsets)
+        for result in await asyncio.gather(*(self._write(*entry) for entry in offsets.items()), return_exceptions=True):
+            if result is not None:
+                raise result
 
     async def _write(self, queue: MessageQueue, offset: int) -> None:
         await set_group_offset(self._session, self._group, queue, offset)
@@ -117,9 +123,9 @@ class FileOffsets(_Remembered):
     async def read(self, queue: MessageQueue) -> int | None:
         return self.known(queue)
 
-    async def write(self, queue: MessageQueue, offset: int) -> None:
-        self.update(queue, offset, may_go_back=True)
-        await self.persist([queue])
+    async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        self._offsets.update(offsets)
+        await self.persist(offsets)
 
     async def persist(self, queues: Collection[MessageQueue]) -> None:
         async with self._writes:
@@ -135,6 +141,4 @@ class FileOffsets(_Remembered):
 
 
 def _decode(content: bytes) -> dict[MessageQueue, int]:
-    members = as_object(fastjson.loads(content), "offsets")
-    table = as_object(members.get("offsetTable") or {}, "offsetTable")
-    return {MessageQueue.from_json(queue): integer(table, queue, 0, _INT64) for queue in table}
+    return read_queue_table(as_object(fastjson.loads(content), "offsets").get("offsetTable"), read_offset)

@@ -45,6 +45,11 @@ class ProcessQueue:
         return next(iter(self._unfinished), self._next_offset)
 
     @property
+    def position(self) -> int | None:
+        """The offset of the next message that `take` gives, or will give; None while nothing came."""
+        return self._waiting[0].queue_offset if self._waiting else self._next_offset
+
+    @property
     def span(self) -> int:
         """How far the last message is from the first that is not finished."""
         return next(reversed(self._unfinished)) - next(iter(self._unfinished)) if self._unfinished else 0

@@ -11,29 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from orbitmq.client.consuming import ConsumeLater, ConsumeRules, Consuming, InQueueOrder, SideBySide
-from orbitmq.client.explanation import ConsumerReport, QueueReport
 from orbitmq.client.listening import Listener
-from orbitmq.client.membership import GroupSettings, Membership
+from orbitmq.client.membership import GroupSettings
 from orbitmq.client.messages import ReceivedMessage
 from orbitmq.client.observers import ConsumeObserver
-from orbitmq.client.offset_store import BrokerOffsets, FileOffsets, OffsetStore
 from orbitmq.client.periodic import repeat
 from orbitmq.client.process_queue import CacheLimits
 from orbitmq.client.queue_lock_keeper import RENEWAL_PERIOD_S, QueueLockKeeper
 from orbitmq.client.queue_reader import QueueReader, ReadSettings
+from orbitmq.client.reading_consumer import ReadingConsumer
 from orbitmq.client.send_back import SendBack
-from orbitmq.client.session import Cluster, SessionUser
+from orbitmq.client.session import Cluster
 from orbitmq.protocol.bodies.clients import MessageQueue
-from orbitmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectOutcome, DirectResult, QueueProgress
-from orbitmq.protocol.bodies.subscriptions import TAG, MessageModel
-from orbitmq.version import ROCKETMQ_VERSION
+from orbitmq.protocol.bodies.running_info import DirectOutcome, DirectResult, QueueProgress, TopicRates
 
 __all__ = ["ConsumeLater", "ConsumerSettings", "Listener", "PushConsumer"]
 
@@ -57,34 +52,19 @@ class ConsumerSettings(GroupSettings):
     pull_count: int = 32
     limits: CacheLimits = field(default_factory=CacheLimits)
     close_timeout_ms: int = 5_000  # how long listeners are waited for at the end
-    offsets_folder: Path = field(default_factory=lambda: Path.home() / ".rocketmq_offsets")  # of broadcasting
 
 
-class PushConsumer(SessionUser):
+class PushConsumer(ReadingConsumer):
     """`async with PushConsumer("127.0.0.1:9876", "group", listener) as consumer`, after `subscribe`."""
 
     def __init__(self, cluster: Cluster, group: str, listener: Listener, *, settings: ConsumerSettings | None = None) -> None:
-        super().__init__(cluster)
-        self.group = group
         self.settings = settings = settings or ConsumerSettings()
-        self.wire_group = self.session.names.wire(group)
-        self.is_broadcasting = settings.message_model is MessageModel.BROADCASTING
-        self.offsets = self._offset_store()
-        self.membership = Membership(self.session, group, settings, self.offsets, self)
+        reading = ReadSettings(limits=settings.limits, pull_count=settings.pull_count, in_order=settings.in_order)
+        super().__init__(cluster, group, settings, reading)
         self._locks = QueueLockKeeper(self.session, self.wire_group) if settings.in_order and not self.is_broadcasting else None
         self._consuming = self._consuming_of(listener)
-        self._reading = ReadSettings(limits=settings.limits, pull_count=settings.pull_count, in_order=settings.in_order)
-        self._readers: dict[MessageQueue, QueueReader] = {}
-        self._releases: dict[MessageQueue, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._is_suspended = False
-        self._started_ms = 0
-
-    def _offset_store(self) -> OffsetStore:
-        if self.is_broadcasting:
-            folder = self.settings.offsets_folder / self.session.settings.lasting_id() / self.wire_group
-            return FileOffsets(folder / "offsets.json")
-        return BrokerOffsets(self.session, self.wire_group)
 
     def _consuming_of(self, listener: Listener) -> Consuming:
         settings = self.settings
@@ -110,14 +90,6 @@ class PushConsumer(SessionUser):
     def queues(self) -> frozenset[MessageQueue]:
         """Those that it consumes now."""
         return self.membership.queues
-
-    def subscribe(self, topic: str, expression: str = "*", kind: str = TAG) -> None:
-        """Want messages of a topic: all, those of some tags (`a || b`), or by an expression of another kind (`SQL92`)."""
-        self.membership.subscribe(topic, expression, kind)
-
-    def unsubscribe(self, topic: str) -> None:
-        """Want no messages of a topic any more."""
-        self.membership.unsubscribe(topic)
 
     def suspend(self) -> None:
         """Read nothing more until `resume`; what is read already is still handed out."""
@@ -158,36 +130,20 @@ class PushConsumer(SessionUser):
 
     # -- queues
 
-    async def queues_changed(self, queues: frozenset[MessageQueue]) -> None:
-        lost = [reader for queue, reader in self._readers.items() if queue not in queues]
-        for reader in lost:
-            reader.is_dropped = True
-            del self._readers[reader.queue]
-            self._releases[reader.queue] = asyncio.create_task(self._release(reader))
-        if not queues:  # the end: nobody waits for this any more
-            await asyncio.gather(*self._releases.values(), return_exceptions=True)
-        added = sorted(queues - self._readers.keys())
-        for queue in added:
-            before = self._releases.get(queue)
-            if before is not None:
-                await asyncio.wait([before])
-        if self._locks is not None and added:
-            await self._locks.lock(added)
-        for queue in added:
-            self._readers[queue] = reader = QueueReader(self.membership, queue, self._reading, self._consuming.arrived, self._obstacle)
-            reader.start()
+    def _arrived(self, reader: QueueReader) -> None:
+        self._consuming.arrived(reader)
 
-    async def _release(self, reader: QueueReader) -> None:
-        """End with a queue that was lost: offset first, then the lock."""
-        try:
-            await self._consuming.released(reader)
-            await reader.stop()
-            await self.offsets.persist([reader.queue])
-            self.offsets.forget(reader.queue)
-            if self._locks is not None:
-                await self._locks.unlock(reader.queue)
-        finally:
-            del self._releases[reader.queue]
+    async def _prepare(self, queues: Sequence[MessageQueue]) -> None:
+        if self._locks is not None:
+            await self._locks.lock(queues)
+
+    async def _end_with(self, reader: QueueReader) -> None:
+        """Offset first, then the lock: the next member begins at the one when it has the other."""
+        await self._consuming.released(reader)
+        await reader.stop()
+        await self.offsets.persist([reader.queue])
+        if self._locks is not None:
+            await self._locks.unlock(reader.queue)
 
     def _is_ours(self, queue: MessageQueue) -> bool:
         return self._locks is None or self._locks.is_locked(queue)
@@ -197,9 +153,7 @@ class PushConsumer(SessionUser):
             return "the consumer is suspended; resume() lets it go on"
         if not self._is_ours(queue):
             return "another member of the group holds the lock of this queue, or its broker does not answer; it is asked for again"
-        if queue.topic not in self.membership.subscriptions:
-            return "its topic is not subscribed any more"
-        return None
+        return super()._obstacle(queue)
 
     async def _persist(self) -> None:
         for reader in self._readers.values():
@@ -225,58 +179,21 @@ class PushConsumer(SessionUser):
                 log.warning("reader_stuck group=%s queue=%s state='%s'; it begins anew", self.group, queue, reader.state)
                 await reader.seek(reader.cache.commit_offset or reader.next_offset or await self.membership.first_offset(queue))
 
-    # -- what brokers ask
+    # -- what brokers ask, and what it tells
 
-    def rebalance_soon(self) -> None:
-        self.membership.rebalance_soon()
+    def _rates(self) -> Mapping[str, TopicRates]:
+        return self._consuming.rates.rates(self.session.clock.now_ms())
 
-    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        ours = {queue: offset for queue, offset in offsets.items() if queue in self._readers}
-        log.info("offsets_reset group=%s queues=%d", self.group, len(ours))
-        for queue, offset in ours.items():
-            await self._readers[queue].seek(offset)
-        await self.offsets.persist(list(ours))
-
-    def committed_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
-        return {queue: offset for queue in self._readers if queue.topic == topic and (offset := self.offsets.known(queue)) is not None}
-
-    def running_info(self) -> ConsumerRunningInfo:
-        settings, now_ms = self.settings, self.session.clock.now_ms()
-        return ConsumerRunningInfo(
-            properties={
-                "PROP_CLIENT_VERSION": f"V{ROCKETMQ_VERSION.replace('.', '_')}",
-                "PROP_CONSUMEORDERLY": "true" if settings.in_order else "false",
-                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
-                "PROP_CONSUME_TYPE": settings.consume_type.name,
-                "PROP_NAMESERVER_ADDR": ";".join(self.session.client.name_servers.in_order()),
-                "PROP_THREADPOOL_CORE_SIZE": str(settings.concurrency),
-                "consumerGroup": self.group,
-                "messageModel": settings.message_model.name,
-                "pullBatchSize": str(settings.pull_count),
-            },
-            subscriptions=tuple(self.membership.subscriptions.values()),
-            queues={queue: self._progress(reader) for queue, reader in self._readers.items()},
-            topics=self._consuming.rates.rates(now_ms),
-        )
+    def _properties(self) -> Mapping[str, str]:
+        return {"PROP_THREADPOOL_CORE_SIZE": str(self.settings.concurrency), "maxReconsumeTimes": str(self.settings.max_attempts)}
 
     def _progress(self, reader: QueueReader) -> QueueProgress:
-        clock, queue, cache = self.session.clock, reader.queue, reader.cache
-        wall_ms = clock.now_ms() - clock.monotonic_ms()
-        locked_ms = None if self._locks is None else self._locks.locked_ms(queue)
-        ago_s = _ago_s(reader)
-        first, last = cache.commit_offset or 0, (cache.commit_offset or 0) + cache.span
-        return QueueProgress(
-            commit_offset=self.offsets.known(queue) or 0,
-            cached_count=len(cache),
-            cached_first_offset=first if len(cache) else 0,
-            cached_last_offset=last if len(cache) else 0,
-            cached_bytes=cache.size,
-            is_dropped=reader.is_dropped,
-            is_locked=locked_ms is not None,
-            last_lock_ms=0 if locked_ms is None else wall_ms + locked_ms,
-            last_pull_ms=wall_ms + reader.last_read_ms,
-            last_consume_ms=0 if ago_s is None else clock.now_ms() - round(ago_s * 1000),
-        )
+        found = super()._progress(reader)
+        locked_ms = None if self._locks is None else self._locks.locked_ms(reader.queue)
+        if locked_ms is None:
+            return found
+        clock = self.session.clock
+        return replace(found, is_locked=True, last_lock_ms=clock.now_ms() - clock.monotonic_ms() + locked_ms)
 
     async def consume_directly(self, message: ReceivedMessage) -> DirectResult:
         began_ms = self.session.clock.monotonic_ms()
@@ -290,42 +207,10 @@ class PushConsumer(SessionUser):
         spent_ms = self.session.clock.monotonic_ms() - began_ms
         return DirectResult(outcome=outcome, in_order=self.settings.in_order, remark=remark, spent_ms=spent_ms)
 
-    # -- why it moves or does not
-
-    async def explain(self) -> ConsumerReport:
-        """For each queue why it moves or does not; and what keeps others away."""
-        notes = [note for topic in self.membership.subscriptions if (note := await self.membership.why_no_queue(topic)) is not None]
-        return ConsumerReport(
-            group=self.group,
-            client_id=self.session.client_id,
-            queues=self._reports(),
-            notes=tuple(notes),
-        )
-
-    def _reports(self) -> tuple[QueueReport, ...]:
-        return tuple(self._report(reader) for _, reader in sorted(self._readers.items()))
-
-    def _report(self, reader: QueueReader) -> QueueReport:
-        clock, queue, cache = self.session.clock, reader.queue, reader.cache
-        first = cache.first
-        why = reader.state
-        if first is not None:
-            times = f", after {first.reconsume_times} failed attempts" if first.reconsume_times else ""
-            why += (
-                f"; {len(cache)} messages are with listeners or wait for them, the first is {first.msg_id} at {first.queue_offset}{times}"
-            )
-        return QueueReport(
-            queue=queue,
-            why=why,
-            next_offset=reader.next_offset,
-            committed_offset=cache.commit_offset if cache.commit_offset is not None else self.offsets.known(queue),
-            broker_end=reader.broker_end,
-            cached_count=len(cache),
-            last_read_s_ago=(clock.monotonic_ms() - reader.last_read_ms) / 1000,
-            last_finished_s_ago=_ago_s(reader),
-        )
-
-
-def _ago_s(reader: QueueReader) -> float | None:
-    """How long ago a message of a queue was finished."""
-    return None if reader.last_finished_s is None else time.monotonic() - reader.last_finished_s
+    def _whereabouts(self, reader: QueueReader) -> str:
+        first = reader.cache.first
+        if first is None:
+            return ""
+        times = f", after {first.reconsume_times} failed attempts" if first.reconsume_times else ""
+        place = f"{first.msg_id} at {first.queue_offset}{times}"
+        return f"{len(reader.cache)} messages are with listeners or wait for them, the first is {place}"

@@ -1,0 +1,199 @@
+"""What consumers share that read the queues of a group ahead: a reader for each queue that is theirs, and what they tell of themselves.
+
+Knows nothing of who gets the messages: that is `_arrived`. What has to happen before a queue is read and after it was lost, the kinds of
+consumers say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from orbitmq.client.explanation import ConsumerReport, QueueReport
+from orbitmq.client.membership import GroupSettings, Membership
+from orbitmq.client.messages import ReceivedMessage
+from orbitmq.client.offset_store import BrokerOffsets, FileOffsets, OffsetStore
+from orbitmq.client.queue_reader import QueueReader, ReadSettings
+from orbitmq.client.session import Cluster, SessionUser
+from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.running_info import CONSUMES_IN_ORDER, ConsumerRunningInfo, DirectResult, QueueProgress, TopicRates
+from orbitmq.protocol.bodies.subscriptions import TAG, MessageModel
+from orbitmq.version import ROCKETMQ_VERSION
+
+log = logging.getLogger(__name__)
+
+
+class ReadingConsumer(SessionUser, ABC):
+    """See above."""
+
+    def __init__(self, cluster: Cluster, group: str, settings: GroupSettings, reading: ReadSettings) -> None:
+        super().__init__(cluster)
+        self.group = group
+        self.wire_group = self.session.names.wire(group)
+        self.is_broadcasting = settings.message_model is MessageModel.BROADCASTING
+        self.offsets = self._offset_store(settings)
+        self.membership = Membership(self.session, group, settings, self.offsets, self)
+        self._reading = reading
+        self._readers: dict[MessageQueue, QueueReader] = {}
+        self._releases: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._started_ms = 0
+
+    def _offset_store(self, settings: GroupSettings) -> OffsetStore:
+        if self.is_broadcasting:
+            folder = settings.offsets_folder / self.session.settings.lasting_id() / self.wire_group
+            return FileOffsets(folder / "offsets.json")
+        return BrokerOffsets(self.session, self.wire_group)
+
+    def subscribe(self, topic: str, expression: str = "*", kind: str = TAG) -> None:
+        """Want messages of a topic: all, those of some tags (`a || b`), or by an expression of another kind (`SQL92`)."""
+        self.membership.subscribe(topic, expression, kind)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Want no messages of a topic any more."""
+        self.membership.unsubscribe(topic)
+
+    # -- what each kind says
+
+    @abstractmethod
+    def _arrived(self, reader: QueueReader) -> None:
+        """There is something to take from a reader's cache."""
+
+    def _obstacle(self, queue: MessageQueue) -> str | None:
+        """Why nothing may be read of a queue now; None when it may."""
+        return None if queue.topic in self.membership.subscriptions else "its topic is not subscribed any more"
+
+    async def _prepare(self, queues: Sequence[MessageQueue]) -> None:
+        """Do what has to be done before queues are read."""
+
+    @abstractmethod
+    async def _end_with(self, reader: QueueReader) -> None:
+        """Keep how far a queue was consumed that is somebody else's from now on, and give back what is held of it."""
+
+    @abstractmethod
+    async def consume_directly(self, message: ReceivedMessage) -> DirectResult:
+        """Consume a message that a broker sends by hand."""
+
+    def _rates(self) -> Mapping[str, TopicRates]:
+        return {}
+
+    def _properties(self) -> Mapping[str, str]:
+        """Settings of this kind, by the names that Java gives them."""
+        return {}
+
+    @abstractmethod
+    def _whereabouts(self, reader: QueueReader) -> str:
+        """What is with the messages of a reader that are not finished; empty when there are none."""
+
+    # -- queues
+
+    async def queues_changed(self, queues: frozenset[MessageQueue]) -> None:
+        for reader in [reader for queue, reader in self._readers.items() if queue not in queues]:
+            reader.is_dropped = True
+            del self._readers[reader.queue]
+            self._releases[reader.queue] = asyncio.create_task(self._release(reader))
+        if not queues:  # the end: nobody waits for this any more
+            await asyncio.gather(*self._releases.values(), return_exceptions=True)
+        added = sorted(queues - self._readers.keys())
+        before = [self._releases[queue] for queue in added if queue in self._releases]
+        if before:
+            await asyncio.wait(before)
+        if added:
+            await self._prepare(added)
+        for queue in added:
+            self._readers[queue] = reader = QueueReader(self.membership, queue, self._reading, self._arrived, self._obstacle)
+            reader.start()
+
+    async def _release(self, reader: QueueReader) -> None:
+        try:
+            await self._end_with(reader)
+        except Exception:
+            log.exception("queue_not_released group=%s queue=%s", self.group, reader.queue)
+        finally:
+            self.offsets.forget(reader.queue)
+            del self._releases[reader.queue]
+
+    # -- what brokers ask
+
+    def rebalance_soon(self) -> None:
+        self.membership.rebalance_soon()
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        ours = {queue: offset for queue, offset in offsets.items() if queue in self._readers}
+        log.info("offsets_reset group=%s queues=%d", self.group, len(ours))
+        for queue, offset in ours.items():
+            await self._readers[queue].seek(offset)
+        await self.offsets.write(ours)
+
+    def committed_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        return {queue: offset for queue in self._readers if queue.topic == topic and (offset := self.offsets.known(queue)) is not None}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        settings = self.membership.settings
+        return ConsumerRunningInfo(
+            properties={
+                "PROP_CLIENT_VERSION": f"V{ROCKETMQ_VERSION.replace('.', '_')}",
+                CONSUMES_IN_ORDER: "true" if self._reading.in_order else "false",
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+                "PROP_CONSUME_TYPE": settings.consume_type.name,
+                "PROP_NAMESERVER_ADDR": ";".join(self.session.client.name_servers.in_order()),
+                "consumerGroup": self.group,
+                "messageModel": settings.message_model.name,
+                "pullBatchSize": str(self._reading.pull_count),
+                **self._properties(),
+            },
+            subscriptions=tuple(self.membership.subscriptions.values()),
+            queues={queue: self._progress(reader) for queue, reader in self._readers.items()},
+            topics=self._rates(),
+        )
+
+    def _progress(self, reader: QueueReader) -> QueueProgress:
+        clock, cache = self.session.clock, reader.cache
+        ago_s = _finished_s_ago(reader)
+        first, last = cache.commit_offset or 0, (cache.commit_offset or 0) + cache.span
+        return QueueProgress(
+            commit_offset=self.offsets.known(reader.queue) or 0,
+            cached_count=len(cache),
+            cached_first_offset=first if len(cache) else 0,
+            cached_last_offset=last if len(cache) else 0,
+            cached_bytes=cache.size,
+            is_dropped=reader.is_dropped,
+            last_pull_ms=clock.now_ms() - clock.monotonic_ms() + reader.last_read_ms,
+            last_consume_ms=0 if ago_s is None else clock.now_ms() - round(ago_s * 1000),
+        )
+
+    # -- why it moves or does not
+
+    async def explain(self) -> ConsumerReport:
+        """For each queue why it moves or does not; and what keeps others away."""
+        topics = tuple(self.membership.subscriptions) if self.membership.assigned is None else ()
+        notes = [note for topic in topics if (note := await self.membership.why_no_queue(topic)) is not None]
+        return ConsumerReport(
+            group=self.group,
+            client_id=self.session.client_id,
+            queues=self.reports(),
+            notes=tuple(notes),
+        )
+
+    def reports(self) -> tuple[QueueReport, ...]:
+        """Only the queues, without asking anybody."""
+        return tuple(self._report(reader) for _, reader in sorted(self._readers.items()))
+
+    def _report(self, reader: QueueReader) -> QueueReport:
+        cache, whereabouts = reader.cache, self._whereabouts(reader)
+        return QueueReport(
+            queue=reader.queue,
+            why=f"{reader.state}; {whereabouts}" if whereabouts else reader.state,
+            next_offset=reader.next_offset,
+            committed_offset=cache.commit_offset if cache.commit_offset is not None else self.offsets.known(reader.queue),
+            broker_end=reader.broker_end,
+            cached_count=len(cache),
+            last_read_s_ago=(self.session.clock.monotonic_ms() - reader.last_read_ms) / 1000,
+            last_finished_s_ago=_finished_s_ago(reader),
+        )
+
+
+def _finished_s_ago(reader: QueueReader) -> float | None:
+    return None if reader.last_finished_s is None else time.monotonic() - reader.last_finished_s
