@@ -53,6 +53,8 @@ bench: $(KERNELS)  ## speed beside Apache's servers, one JSON line per program
 	$(BIN)/python bench/remoting.py
 	$(BIN)/python bench/nameserver.py
 	$(BIN)/python bench/broker.py
+	$(BIN)/python bench/local_cluster.py
+	$(BIN)/python bench/client.py
 
 docs: $(KERNELS)  ## rewrite the generated pages
 	$(BIN)/python tools/configuration_page.py

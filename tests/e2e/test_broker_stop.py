@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker_process import BrokerProcess, all_bodies, create_request, pull_request, send_request
-from orbitmq.admin import name_servers as admin
+from orbitmq.admin import Admin
 from orbitmq.common.clock import SystemClock
 from orbitmq.common.errors import NotFound, RemoteError, RemoteUnavailable
 from orbitmq.embedded.cluster import free_port
@@ -23,7 +23,6 @@ from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.topics import DeleteTopicRequestHeader
 from orbitmq.remoting.client import ClientConfig, RemotingClient
-from orbitmq.remoting.name_servers import NameServerList
 from remoting_peers import until
 
 PRODUCERS = 8
@@ -50,11 +49,12 @@ async def name_server(folder: Path) -> AsyncIterator[str]:
 
 
 class Stage:
-    """A name server, a broker process that knows it, and a client of both."""
+    """A name server, a broker process that knows it, a client of the broker, and an admin."""
 
-    def __init__(self, folder: Path, names: str, client: RemotingClient, keys: dict[str, str]) -> None:
+    def __init__(self, folder: Path, names: str, client: RemotingClient, admin: Admin, keys: dict[str, str]) -> None:
         self.store = folder / "store"
         self.client = client
+        self.admin = admin
         port = free_port("127.0.0.1")
         self.address = f"127.0.0.1:{port}"
         self._keys = {"namesrvAddr": names, "listenPort": str(port), "storePathRootDir": str(self.store), "brokerName": "a", **keys}
@@ -83,15 +83,14 @@ class Stage:
 
 @asynccontextmanager
 async def staged(folder: Path, **keys: str) -> AsyncIterator[Stage]:
-    async with name_server(folder) as names:
-        client_names = NameServerList([names])
-        async with RemotingClient(ClientConfig(reconnect_on_go_away=False), SystemClock(), name_servers=client_names) as client:
-            stage = Stage(folder, names, client, keys)
-            try:
-                await stage.ready()
-                yield stage
-            finally:
-                stage.broker.end()
+    client_config = ClientConfig(reconnect_on_go_away=False)
+    async with name_server(folder) as names, RemotingClient(client_config, SystemClock()) as client, Admin(names) as admin:
+        stage = Stage(folder, names, client, admin, keys)
+        try:
+            await stage.ready()
+            yield stage
+        finally:
+            stage.broker.end()
 
 
 class Load:
@@ -147,7 +146,7 @@ def test_a_broker_that_stops_under_load_has_everything_that_it_acknowledged(tmp_
             assert all(isinstance(end, RemoteUnavailable) for end in load.ends), load.ends
             assert not (stage.store / "abort").exists()
             with pytest.raises(NotFound):
-                await admin.topic_route(stage.client, "T")
+                await stage.admin.topics.route("T")
             assert "name_server_left" in stage.broker.errors()
             await stage.restarted()
             stored = await all_bodies(stage.client, stage.address, "T")
@@ -181,11 +180,11 @@ def test_what_an_operator_changes_is_known_to_name_servers_when_it_is_answered(t
             for number in range(10):
                 topic = f"New-{number}"
                 assert (await stage.ask(create_request(topic))).code == ResponseCode.SUCCESS
-                assert (await admin.topic_route(stage.client, topic)).queue_datas[0].broker_name == "a"
+                assert (await stage.admin.topics.route(topic)).queue_datas[0].broker_name == "a"
                 deleted = DeleteTopicRequestHeader(topic=topic)
                 assert (await stage.ask(RemotingCommand.request(RequestCode.DELETE_TOPIC_IN_BROKER, deleted))).code == ResponseCode.SUCCESS
                 with pytest.raises(NotFound):
-                    await admin.topic_route(stage.client, topic)
+                    await stage.admin.topics.route(topic)
             assert await stage.stop() == 0
 
     run(scenario)

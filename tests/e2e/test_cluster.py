@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.admin import name_servers as admin
+from orbitmq.admin import Admin
 from orbitmq.common.clock import SystemClock
 from orbitmq.common.service import StartFailed
 from orbitmq.embedded.cluster import ClusterSettings, EmbeddedCluster, free_port
@@ -26,7 +26,6 @@ from orbitmq.protocol.headers.offsets import UpdateConsumerOffsetRequestHeader
 from orbitmq.protocol.headers.pull import PullMessageRequestHeader
 from orbitmq.protocol.headers.send import SendMessageRequestHeaderV2
 from orbitmq.remoting.client import ClientConfig, RemotingClient
-from orbitmq.remoting.name_servers import NameServerList
 
 SUSPEND, SUBSCRIPTION = 2, 4
 
@@ -44,8 +43,7 @@ async def cluster(settings: ClusterSettings | None = None) -> AsyncIterator[tupl
     running = EmbeddedCluster(settings)
     await running.start()
     try:
-        names = NameServerList([running.name_server_address])
-        async with RemotingClient(ClientConfig(), SystemClock(), name_servers=names) as client:
+        async with RemotingClient(ClientConfig(), SystemClock()) as client:
             yield running, client
     finally:
         await running.stop()
@@ -97,7 +95,8 @@ def test_what_is_sent_is_read_and_a_pull_that_waits_is_answered_by_the_message(f
             waiting = asyncio.create_task(pull(client, broker, 20, sys_flag=SUSPEND | SUBSCRIPTION))
             await send(client, broker, b"at last")
             assert bodies(await waiting) == [b"at last"]
-            route = await admin.topic_route(client, "T")
+            async with Admin(running.name_server_address) as admin:
+                route = await admin.topics.route("T")
             assert [data.broker_name for data in route.queue_datas] == ["broker-a"]
 
     run(scenario)

@@ -105,6 +105,11 @@ class Admission:
         self._write_ms, self._cpu_ms = self._meters.write_ms(), self._meters.cpu_ms()
         return hold
 
+    def catch_up(self, now_ms: int) -> None:
+        """Take the beat for due now: the clock was moved by hand, and nothing is late because of that."""
+        if self._beat_ms is not None:
+            self._beat_ms = now_ms - BEAT_MS
+
     def lag_ms(self, now_ms: int) -> int:
         """For how long requests that are read now may have waited."""
         return 0 if self._beat_ms is None else max(now_ms - self._beat_ms - BEAT_MS, 0)

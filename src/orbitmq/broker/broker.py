@@ -9,7 +9,6 @@ touches no file of it.
 from __future__ import annotations
 
 import asyncio
-import gc
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metrics_server import MetricsServer
@@ -32,6 +31,7 @@ class Broker:
         self._clock = clock or SystemClock()
         self._layer = layer or OsFileLayer()
         self._services = Services()
+        self._serving: Serving | None = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -42,20 +42,20 @@ class Broker:
         """Build everything, then start it part by part; StartFailed names the part that did not start, and nothing stays half-started."""
         config, services = self.config, self._services
         parts = Parts(config, self._clock, self._layer, asyncio.get_running_loop())
-        serving = Serving(parts)
+        serving = self._serving = Serving(parts)
         services.add("calls to name servers and clients", stop=parts.client.close)
-        services.add("store", start=parts.store.open, stop=parts.store.close)
-        services.add("topics, groups and offsets", start=parts.tables.load, stop=parts.tables.save)
+        services.add("store", start=parts.store.open, stop=parts.store.close, kill=parts.store.abandon)
+        services.add("topics, groups and offsets", start=parts.tables.load, stop=parts.tables.save, kill=parts.tables.abandon)
         services.add("requests that wait", stop=serving.dispatcher.close)
         services.add("upkeep", start=serving.upkeep.start, stop=serving.upkeep.stop)
         for name, server in serving.servers.items():
             services.add(f"{name} on port {server.config.port}", start=server.start, stop=server.stop)
-        services.add("taking requests", stop=serving.drain)
+        services.add("taking requests", stop=serving.drain, kill=lambda: None)
         if config.metrics_exporter_type is MetricsExporter.PROM:
             host = config.metrics_prom_exporter_host or config.bind_address
             exporter = MetricsServer(serving.metrics.render, host, config.metrics_prom_exporter_port)
             services.add(f"metrics on port {config.metrics_prom_exporter_port}", start=exporter.start, stop=exporter.stop)
-        services.add("name servers", start=parts.link.start, stop=parts.link.stop)
+        services.add("name servers", start=parts.link.start, stop=parts.link.stop, kill=parts.link.abandon)
         check = AddressCheck(
             parts.identity.address,
             client_config(config),
@@ -65,9 +65,16 @@ class Broker:
         )
         services.add("check of the own address", start=check.start, stop=check.stop)
         await services.start()
-        gc.collect()
-        gc.freeze()  # what is there now stays: full collections need not look at it
 
     async def stop(self) -> None:
         """Unregister, take no more requests, answer what was taken, bring everything to disk."""
         await self._services.stop()
+
+    async def kill(self) -> None:
+        """End as a process does that is killed: connections break, nobody is told anything, nothing more is written; for tests."""
+        await self._services.kill()
+
+    def clock_moved(self, *, hears_clients: bool) -> None:
+        """Hear that the clock was moved by hand: nothing is late because of that, nor are clients that can be heard silent; for tests."""
+        if self._serving is not None:
+            self._serving.clock_moved(hears_clients=hears_clients)

@@ -91,6 +91,12 @@ class Memberships:
             del self._groups_by_channel[channel]
         return member
 
+    def hear_all(self, now_ms: int) -> None:
+        """Take a sign of life from every member."""
+        for members in self._groups.values():
+            for member in members.values():
+                member.heard_ms = now_ms
+
     def silent(self, now_ms: int) -> list[tuple[str, Member]]:
         """The members that were not heard of for too long, and their groups."""
         return [

@@ -107,6 +107,10 @@ class ConfigFile:
             if self.failure is not None:
                 raise self.failure
 
+    def abandon(self) -> None:
+        """Write nothing more; what the worker does now it does to its end, and nobody hears of it."""
+        self._step, self._is_changed = None, False
+
     def _start(self) -> None:
         if self._is_changed and self._step is None and not self._pauses:
             assert self._snapshot is not None, "open comes first"

@@ -181,6 +181,10 @@ class Consumers:
         """Take away whoever was reached by a connection that is gone."""
         return [self.unregister(group, channel) for group in self._memberships.groups_of(channel)]
 
+    def hear_all(self, now_ms: int) -> None:
+        """Take a sign of life from every client."""
+        self._memberships.hear_all(now_ms)
+
     def scan(self, now_ms: int) -> Expired:
         """Take away the clients that were silent for too long."""
         silent = self._memberships.silent(now_ms)

@@ -11,27 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Final
 
 from orbitmq.broker.attributes import GROUP_ATTRIBUTES, altered
 from orbitmq.broker.config_file import ConfigFile, Encoder
 from orbitmq.broker.topic_names import check_group, is_valid_group
 from orbitmq.common.clock import Clock
-from orbitmq.common.topic_names import SYSTEM_GROUP_PREFIX
+from orbitmq.common.topic_names import PREDEFINED_GROUPS, SYSTEM_GROUP_PREFIX
 from orbitmq.protocol.bodies.groups import GroupConfig, GroupTable
 from orbitmq.protocol.bodies.nameserver import PERM_READ, DataVersion
 from orbitmq.protocol.bodies.topics import next_version
-
-PREDEFINED_GROUPS: Final = (
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
-)
 
 log = logging.getLogger(__name__)
 

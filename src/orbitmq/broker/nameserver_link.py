@@ -92,12 +92,17 @@ class NameServerLink:
 
     async def stop(self) -> None:
         """Tell every name server that the broker leaves; one that does not answer is not waited for long."""
-        leaving = list(self._name_servers.values())
+        leaving = list(self._name_servers)
+        await self.abandon()
+        await asyncio.gather(*(self._leave(address) for address in leaving))
+
+    async def abandon(self) -> None:
+        """Tell no name server anything any more."""
+        workers = [each.worker for each in self._name_servers.values()]
         self._name_servers = {}
-        await _end([*self._timers, *(each.worker for each in leaving)])
+        await _end([*self._timers, *workers])
         self._timers = []
         await asyncio.gather(*self._waiting, return_exceptions=True)  # whom nobody holds up any more
-        await asyncio.gather(*(self._leave(each.address) for each in leaving))
 
     def topics_changed(self, names: Iterable[str]) -> None:
         """Tell every name server of these topics, soon."""

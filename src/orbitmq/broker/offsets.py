@@ -221,6 +221,11 @@ class Offsets:
         finally:
             self._journal.close()
 
+    def abandon(self) -> None:
+        """Save nothing more, and close the journal."""
+        self._file.abandon()
+        self._journal.close()
+
     def encode(self, *, pretty: bool = True) -> bytes:
         """The content of the file as the tables are now, or compact, as a slave asks for it."""
         return self._content().encode(pretty=pretty)

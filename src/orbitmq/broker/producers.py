@@ -78,6 +78,10 @@ class Producers:
         for group in self._memberships.groups_of(channel):
             self.unregister(group, channel)
 
+    def hear_all(self, now_ms: int) -> None:
+        """Take a sign of life from every client."""
+        self._memberships.hear_all(now_ms)
+
     def scan(self, now_ms: int) -> list[Channel]:
         """Take away the clients that were silent for too long; their connections are to be closed."""
         silent = self._memberships.silent(now_ms)

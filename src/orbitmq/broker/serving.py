@@ -173,6 +173,12 @@ class Serving:
         self._parts.tables.flush()
         await asyncio.sleep(0)  # answers to TLS peers leave with the next pass of the loop
 
+    def clock_moved(self, *, hears_clients: bool) -> None:
+        """The clock was moved by hand: the loop is not late because of that, and clients that it can hear had no time to speak."""
+        self._parts.admission.catch_up(self._parts.clock.monotonic_ms())
+        if hears_clients:
+            self._clients.hear_all()
+
     def _follow_config(self) -> None:
         """Let those who took something over from the configuration take it over again."""
         self._parts.follow_config()

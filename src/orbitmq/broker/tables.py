@@ -29,7 +29,7 @@ class Tables:
         self._config = config
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="configuration")
         self.folder = Path(config.store_path_root_dir) / "config"
-        self.topics_file, self.groups_file, self.modes_file, self.offsets_file = (
+        self._files = self.topics_file, self.groups_file, self.modes_file, self.offsets_file = tuple(
             ConfigFile(self.folder / name, self._worker, loop)
             for name in ("topics.json", "subscriptionGroup.json", "messageRequestMode.json", "consumerOffset.json")
         )
@@ -51,7 +51,7 @@ class Tables:
     def flush(self) -> None:
         """Have all changes on disk, and whoever waits for that told; blocks."""
         self.offsets.save_soon()
-        for file in (self.topics_file, self.groups_file, self.modes_file, self.offsets_file):
+        for file in self._files:
             file.save_now()
 
     def save(self) -> None:
@@ -61,6 +61,13 @@ class Tables:
         finally:
             self.offsets.close()
             self._worker.shutdown()
+
+    def abandon(self) -> None:
+        """End without saving anything."""
+        for file in self._files:
+            file.abandon()
+        self.offsets.abandon()
+        self._worker.shutdown(cancel_futures=True)
 
     def follow_config(self) -> None:
         """Take over what of the configuration changed."""

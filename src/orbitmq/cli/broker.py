@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from orbitmq.cli.connection import connected, name_server_options
-from orbitmq.cli.output import emit, output_option
+from orbitmq.cli.arguments import key_values
+from orbitmq.cli.connection import administered, name_server_options
+from orbitmq.cli.output import emit, moment, output_option, show_unreachable
 from orbitmq.cli.server_process import ServerOptions, serve, server_options
 from orbitmq.common.errors import NotFound
+
+if TYPE_CHECKING:
+    from orbitmq.admin import Admin
+    from orbitmq.admin.calls import BrokerPlace, Gathered
+    from orbitmq.admin.cluster import BrokerRuntime
 
 
 @click.group("broker")
 def group() -> None:
-    """Run brokers, and what name servers know of them."""
+    """Run brokers, see what they do, and configure them."""
 
 
 @group.command("run")
@@ -43,7 +51,75 @@ def run(options: ServerOptions, name_servers: str | None, port: str | None, stor
         known = f"name servers: {config.namesrv_addr}" if config.namesrv_addr else "no name server knows it: see -n"
         click.echo(f"The broker {config.broker_name} listens on {host}:{listen_port}; {known}; messages in {config.store_path_root_dir}.")
 
-    serve("broker", Broker(config), loaded.warnings, ready)
+    serve("broker", Broker(config), loaded.warnings, ready, exit_with_parent=options.exit_with_parent)
+
+
+@group.command("status")
+@click.option("--cluster", metavar="NAME", help="Only brokers of this cluster.")
+@name_server_options
+@output_option
+def status(name_servers: str, timeout_ms: int, output: str, cluster: str | None) -> None:
+    """Show what each broker does now; -o json and -o yaml show everything that it tells.
+
+    \b
+    Examples:
+      orbitmq broker status
+      orbitmq broker status --cluster DefaultCluster -o json
+    """
+
+    async def look(admin: Admin) -> tuple[list[BrokerPlace], Gathered[BrokerRuntime]]:
+        return await admin.cluster.brokers(cluster), await admin.cluster.runtimes(cluster)
+
+    places, runtimes = administered(name_servers, timeout_ms, look)
+    rows = [
+        {
+            "broker": place.name,
+            "id": place.broker_id,
+            "address": place.address,
+            "version": runtime.version,
+            "put_per_s": runtime.put_per_s,
+            "get_per_s": runtime.get_per_s,
+            "put_today": runtime.put_today,
+            "got_today": runtime.got_today,
+            "disk_used": runtime.disk_ratio,
+            "started": moment(runtime.boot_ms),
+            "entries": dict(runtime.entries),
+        }
+        for place in places
+        if (runtime := runtimes.found.get(place.address)) is not None
+    ]
+    columns = ["broker", "id", "address", "version", "put_per_s", "get_per_s", "put_today", "got_today", "disk_used", "started"]
+    emit(rows, columns, output)
+    show_unreachable(runtimes.unreachable)
+
+
+@group.command("config")
+@click.argument("broker")
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Change a dynamic key; may be given again.")
+@name_server_options
+@output_option
+def config(name_servers: str, timeout_ms: int, output: str, broker: str, pairs: tuple[str, ...]) -> None:
+    """Show, or with --set change, the configuration of BROKER, given by name or address.
+
+    \b
+    Examples:
+      orbitmq broker config broker-a
+      orbitmq broker config 10.0.0.7:10911 --set fileReservedTime=48
+    """
+    values = key_values(pairs)
+
+    async def act(admin: Admin) -> tuple[str, dict[str, str]]:
+        address = await admin.cluster.address(broker)
+        if values:
+            await admin.cluster.update_config(address, values)
+            return address, {}
+        return address, await admin.cluster.config(address)
+
+    address, found = administered(name_servers, timeout_ms, act)
+    if values:
+        click.echo(f"updated {', '.join(values)} at {address}", err=True)
+    else:
+        emit([{"key": key, "value": value} for key, value in found.items()], ["key", "value"], output)
 
 
 @group.command("wipe-write-perm")
@@ -59,9 +135,7 @@ def wipe_write_perm(name_servers: str, timeout_ms: int, output: str, name: str) 
     Example:
       orbitmq broker wipe-write-perm broker-a -n '10.0.0.1:9876;10.0.0.2:9876'
     """
-    from orbitmq.admin import name_servers as admin
-
-    _show(connected(name_servers, lambda client: admin.wipe_write_perm(client, name, timeout_ms)), name, output)
+    _show(administered(name_servers, timeout_ms, lambda admin: admin.name_servers.wipe_write_perm(name)), name, output)
 
 
 @group.command("add-write-perm")
@@ -75,9 +149,7 @@ def add_write_perm(name_servers: str, timeout_ms: int, output: str, name: str) -
     Example:
       orbitmq broker add-write-perm broker-a
     """
-    from orbitmq.admin import name_servers as admin
-
-    _show(connected(name_servers, lambda client: admin.add_write_perm(client, name, timeout_ms)), name, output)
+    _show(administered(name_servers, timeout_ms, lambda admin: admin.name_servers.add_write_perm(name)), name, output)
 
 
 def _show(changed: dict[str, int], name: str, output: str) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from orbitmq.cli.connection import connected, name_server_options
+from orbitmq.cli.arguments import key_values
+from orbitmq.cli.connection import administered, name_server_options
 from orbitmq.cli.output import emit, output_option
-from orbitmq.cli.server_process import ServerOptions, key_values, serve, server_options
+from orbitmq.cli.server_process import ServerOptions, serve, server_options
 
 
 @click.group("nameserver")
@@ -44,7 +45,7 @@ def run(options: ServerOptions, port: str | None, bind: str | None) -> None:
         click.echo(f"The name server listens on {address} (TLS {config.tls_server_mode.value}); Ctrl-C stops it.")
         click.echo(f"Brokers join it with namesrvAddr={here}. Try: orbitmq cluster list -n {here}")
 
-    serve("name server", NameServer(config), loaded.warnings, ready)
+    serve("name server", NameServer(config), loaded.warnings, ready, exit_with_parent=options.exit_with_parent)
 
 
 @group.command("config")
@@ -59,13 +60,11 @@ def config(name_servers: str, timeout_ms: int, output: str, pairs: tuple[str, ..
       orbitmq nameserver config -n 10.0.0.1:9876
       orbitmq nameserver config -n '10.0.0.1:9876;10.0.0.2:9876' --set enableTopicList=false
     """
-    from orbitmq.admin import name_servers as admin
-
     values = key_values(pairs)
     if values:
-        connected(name_servers, lambda client: admin.update_config(client, values, timeout_ms))
+        administered(name_servers, timeout_ms, lambda admin: admin.name_servers.update_config(values))
         click.echo(f"updated {', '.join(values)}", err=True)
         return
-    found = connected(name_servers, lambda client: admin.configs(client, timeout_ms))
+    found = administered(name_servers, timeout_ms, lambda admin: admin.name_servers.configs())
     rows = [{"name_server": address, "key": key, "value": text} for address, texts in found.items() for key, text in texts.items()]
     emit(rows, ["name_server", "key", "value"] if len(found) > 1 else ["key", "value"], output)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import click
 
+from orbitmq.cli.arguments import key_values
 from orbitmq.common import logs
 from orbitmq.common.config import Loaded
 from orbitmq.common.errors import ConfigurationError
@@ -44,6 +45,7 @@ class ServerOptions:
     log_level: str
     log_format: str
     log_file: str | None
+    exit_with_parent: bool
 
     def flags(self, **named: str | None) -> dict[str, str]:
         """The keys that are set by options of their own, where they are given, and by --set."""
@@ -85,6 +87,7 @@ _LAST_OPTIONS = (
         show_envvar=True,
     ),
     click.option("--log-file", metavar="FILE", envvar="ORBITMQ_LOG_FILE", show_envvar=True, help="Log here too; rotated."),
+    click.option("--exit-with-parent", is_flag=True, help="Stop when the process that started this one ends, as for SIGTERM."),
 )
 
 
@@ -106,14 +109,6 @@ def server_options(*own: Decorator) -> Callable[[Callable[..., None]], Command]:
     return decorate
 
 
-def key_values(pairs: tuple[str, ...]) -> dict[str, str]:
-    """`KEY=VALUE` texts as a table."""
-    for pair in pairs:
-        if "=" not in pair:
-            raise click.BadParameter(f"{pair!r} is not of the form KEY=VALUE", param_hint="--set")
-    return {name.strip(): text for name, _, text in (pair.partition("=") for pair in pairs)}
-
-
 def set_up_logs(name: str, home: str | None, *, level: str, log_format: str, file: str | None) -> None:
     """Log to standard error and to `file`; without one to `logs/<name>.log` in `home`, which is rocketmqHome, if that is set."""
     path = Path(file) if file else Path(home) / "logs" / f"{name}.log" if home else None
@@ -125,11 +120,13 @@ def set_up_logs(name: str, home: str | None, *, level: str, log_format: str, fil
         raise ConfigurationError(f"logging cannot be set up: {error}; see ORBITMQ_LOG_LEVEL and ORBITMQ_LOG_FORMAT") from error
 
 
-def serve(name: str, server: Server, warnings: Sequence[str], ready: Callable[[str, int], object]) -> None:
-    """Run a server until SIGTERM or SIGINT; `ready` is told where it listens."""
+def serve(
+    name: str, server: Server, warnings: Sequence[str], ready: Callable[[str, int], object], *, exit_with_parent: bool = False
+) -> None:
+    """Run a server until SIGTERM or SIGINT, or until the end of its parent; `ready` is told where it listens."""
     for warning in warnings:
         log.warning("configuration %s", warning)
     log.debug("file_limit open_files_max=%d", raise_file_limit())
     services = Services()
     services.add(name, start=server.start, stop=server.stop)
-    asyncio.run(run_until_signal(services, ready=lambda: ready(*server.address)))
+    asyncio.run(run_until_signal(services, ready=lambda: ready(*server.address), with_parent=exit_with_parent))

@@ -1,4 +1,4 @@
-"""`orbitmq up`: a name server and a broker in one process."""
+"""`orbitmq up`: a name server and brokers in one process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from orbitmq.cli.server_process import key_values
+from orbitmq.cli.arguments import key_values
 
 _PORT = 9876
 _BROKER_PORT = 10911
@@ -16,14 +16,28 @@ _BROKER_PORT = 10911
 @click.command("up")
 @click.option("--port", metavar="N", type=click.IntRange(0, 65535), help=f"Of the name server; 0 = a free one.  [default: {_PORT}]")
 @click.option(
-    "--broker-port", metavar="N", type=click.IntRange(0, 65534), help=f"Of the broker; 0 = a free one.  [default: {_BROKER_PORT}]"
+    "--broker-port",
+    metavar="N",
+    type=click.IntRange(0, 65534),
+    help=f"Of the broker, further ones are 10 apart; 0 = free ones.  [default: {_BROKER_PORT}]",
 )
-@click.option("--store", "folder", metavar="DIR", type=click.Path(path_type=Path), help="Keep messages here.  [default: ~/store]")
+@click.option("--brokers", metavar="N", type=click.IntRange(1, 26), default=1, help="How many: broker-a, broker-b, …  [default: 1]")
+@click.option("--store", "folder", metavar="DIR", type=click.Path(path_type=Path), help="Keep messages in here.  [default: ~/store]")
 @click.option("--ephemeral", is_flag=True, help="A temporary store, which goes when the process ends, and free ports unless given.")
-@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any key of the broker's configuration; may be given again.")
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any key of the brokers' configuration; may be given again.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line with the addresses once everything is up, for other programs.")
-def group(port: int | None, broker_port: int | None, folder: Path | None, ephemeral: bool, pairs: tuple[str, ...], as_json: bool) -> None:
-    """Run a name server and a broker in one process.
+@click.option("--exit-with-parent", is_flag=True, help="Stop when the process that started this one ends, as for SIGTERM.")
+def group(
+    port: int | None,
+    broker_port: int | None,
+    brokers: int,
+    folder: Path | None,
+    ephemeral: bool,
+    pairs: tuple[str, ...],
+    as_json: bool,
+    exit_with_parent: bool,
+) -> None:
+    """Run a name server and a broker, or several, in one process.
 
     They run until SIGTERM or Ctrl-C.
 
@@ -31,12 +45,12 @@ def group(port: int | None, broker_port: int | None, folder: Path | None, epheme
     Examples:
       orbitmq up
       orbitmq up --store /var/orbitmq --set flushDiskType=SYNC_FLUSH
-      orbitmq up --ephemeral --json          # for the tests of any language: read one line, connect, kill it at the end
+      orbitmq up --ephemeral --json --exit-with-parent   # for the tests of any language: read one line, connect
     """
     import asyncio
 
     from orbitmq.common.service import Services, raise_file_limit, run_until_signal
-    from orbitmq.embedded.cluster import ClusterSettings, EmbeddedCluster
+    from orbitmq.embedded.cluster import ClusterSettings, EmbeddedCluster, broker_names
 
     if ephemeral and folder is not None:
         raise click.UsageError("--ephemeral has no --store: it keeps nothing")
@@ -44,19 +58,22 @@ def group(port: int | None, broker_port: int | None, folder: Path | None, epheme
         name_server_port=(0 if ephemeral else _PORT) if port is None else port,
         broker_port=(0 if ephemeral else _BROKER_PORT) if broker_port is None else broker_port,
         store=None if ephemeral else folder or Path.home() / "store",
+        brokers=broker_names(brokers),
         broker=key_values(pairs),
     )
     cluster = EmbeddedCluster(settings)
 
     def ready() -> None:
+        places = {name: {"address": cluster.address(name), "store": str(cluster.store_of(name))} for name in settings.brokers}
         if as_json:
-            found = {"nameServer": cluster.name_server_address, "broker": cluster.broker_address, "store": str(cluster.store)}
-            click.echo(json.dumps(found))
+            first = {"broker": cluster.broker_address, "store": str(cluster.store)}
+            click.echo(json.dumps({"nameServer": cluster.name_server_address, **first, "brokers": places}))
             return
-        click.echo(f"Name server {cluster.name_server_address}, broker {cluster.broker_address}, messages in {cluster.store}.")
-        click.echo(f"Point any RocketMQ client at {cluster.name_server_address}; Ctrl-C stops it.")
+        for name, place in places.items():
+            click.echo(f"The broker {name} listens on {place['address']}; messages in {place['store']}.")
+        click.echo(f"Point any RocketMQ client at the name server {cluster.name_server_address}; Ctrl-C stops it.")
 
     raise_file_limit()
     services = Services()
     services.add("cluster", start=cluster.start, stop=cluster.stop)
-    asyncio.run(run_until_signal(services, ready=ready))
+    asyncio.run(run_until_signal(services, ready=ready, with_parent=exit_with_parent))

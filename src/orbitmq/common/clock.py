@@ -1,6 +1,7 @@
 """Time as a parameter: whoever needs "now" is handed a Clock, so that tests move time by hand.
 
 Two readings, never mixed: `now_ms` is the wall clock (goes on the wire and to disk, may jump), `monotonic_ms` measures waiting.
+Waiting itself is the event loop's, whose timers follow a clock that is moved by hand: see docs/decisions/0008-time-in-tests.md.
 """
 
 from __future__ import annotations

@@ -30,6 +30,10 @@ class NotFound(OrbitError):
     """What was asked for does not exist; the message says where it was looked for, and why it is not there."""
 
 
+class WrongCall(OrbitError):
+    """A call that cannot be made as things are, and changed nothing; the error says why not, and what can be called."""
+
+
 class AlreadyExists(OrbitError):
     """What was to be made is there already, and is something else; nothing was changed."""
 

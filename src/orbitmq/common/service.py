@@ -7,13 +7,18 @@ no other from being stopped.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import os
 import resource
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 from orbitmq.common.errors import OrbitError
+
+PARENT_LOOKED_AFTER_S: Final = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +34,7 @@ class _Part:
     name: str
     start: Step | None
     stop: Step | None
+    kill: Step | None
 
 
 class Services:
@@ -38,9 +44,9 @@ class Services:
         self._parts: list[_Part] = []
         self._started: list[_Part] = []
 
-    def add(self, name: str, *, start: Step | None = None, stop: Step | None = None) -> None:
-        """Add a part that is started after, and stopped before, those added already."""
-        self._parts.append(_Part(name, start, stop))
+    def add(self, name: str, *, start: Step | None = None, stop: Step | None = None, kill: Step | None = None) -> None:
+        """Add a part that is started after, and stopped before, those added already; `kill` lets go of it where that is not its `stop`."""
+        self._parts.append(_Part(name, start, stop, kill or stop))
 
     async def start(self) -> None:
         """Start every part in order; if one fails, stop those that run and raise StartFailed with its name and the cause."""
@@ -57,10 +63,17 @@ class Services:
 
     async def stop(self) -> None:
         """Stop what runs, last started first; every stop is tried."""
+        await self._end(lambda part: part.stop)
+
+    async def kill(self) -> None:
+        """Let go of what runs, in the same order, as the end of the process would."""
+        await self._end(lambda part: part.kill)
+
+    async def _end(self, step: Callable[[_Part], Step | None]) -> None:
         while self._started:
             part = self._started.pop()
             try:
-                await _run(part.stop)
+                await _run(step(part))
                 log.debug("stopped part=%r", part.name)
             except Exception:
                 log.exception("stop_failed part=%r", part.name)
@@ -81,8 +94,12 @@ async def _run(step: Step | None) -> None:
             await result
 
 
-async def run_until_signal(services: Services, *, ready: Callable[[], object] = lambda: None) -> None:
-    """Start `services`, call `ready`, stop them when SIGTERM or SIGINT comes; a signal during the start stops what has started."""
+async def run_until_signal(services: Services, *, ready: Callable[[], object] = lambda: None, with_parent: bool = False) -> None:
+    """Start `services`, call `ready`, stop them when SIGTERM or SIGINT comes; a signal during the start stops what has started.
+
+    With `with_parent` the end of the process that started this one is such a signal too. The process is the services' own: what is there
+    once they run stays, and full collections need not look at it.
+    """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None
@@ -99,6 +116,7 @@ async def run_until_signal(services: Services, *, ready: Callable[[], object] = 
 
     for number in signals:
         loop.add_signal_handler(number, on_signal, number)
+    watch = loop.create_task(_when_parent_ends(lambda: on_signal(signal.SIGTERM))) if with_parent else None
     try:
         try:
             await services.start()
@@ -109,13 +127,27 @@ async def run_until_signal(services: Services, *, ready: Callable[[], object] = 
             return
         finally:
             starting = False
+        gc.collect()
+        gc.freeze()
         ready()
         await stopping.wait()
         log.info("stopping signal=%s", received[0].name)
         await services.stop()
     finally:
+        if watch is not None:
+            watch.cancel()
         for number in signals:
             loop.remove_signal_handler(number)
+
+
+async def _when_parent_ends(then: Callable[[], object]) -> None:
+    parent = os.getppid()
+    while True:
+        await asyncio.sleep(PARENT_LOOKED_AFTER_S)
+        if os.getppid() != parent:  # its children belong to somebody else now
+            log.info("parent_ended pid=%d", parent)
+            then()
+            return
 
 
 def raise_file_limit() -> int:

@@ -1,1 +1,1 @@
-"""A name server and a broker in this process: one builder for `orbitmq up`, tests and demos."""
+"""A name server and brokers in this process: one builder for `orbitmq up`, tests and demos."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from pathlib import Path
 
@@ -77,8 +76,6 @@ class NameServer:
         self._services.add("remoting server", start=self._server.start, stop=self._server.stop)
         self._services.add("housekeeping", start=lambda: self._spawn(self._keep_house(housekeeping)), stop=self._stop_tasks)
         await self._services.start()
-        gc.collect()
-        gc.freeze()  # what is there now stays: full collections need not look at it
 
     async def stop(self) -> None:
         """Stop listening, close every connection."""

@@ -127,15 +127,13 @@ class DerivedFlush:
     def reported(self, job: DerivedJob, error: Exception | None) -> None:
         """What became of a job; the next of its kind is handed in, if it is due."""
         self._under_way.remove(type(job))
+        self.let_go(job)
         match job:
             case FilesFlushJob():
-                self._queue_files.end_flush(job)
                 if error is not None:
                     self._become_unsafe("consume queues", error)
                 self._flush_queues()
             case SealedFlushJob():
-                assert self._index is not None
-                self._index.end_flush(job)
                 if error is not None:
                     self._become_unsafe("index", error)
                 self._index_file = job.files[-1]
@@ -147,6 +145,14 @@ class DerivedFlush:
                 else:
                     self._checkpoint_failed(error)
                 self._save_checkpoint()
+
+    def let_go(self, job: DerivedJob) -> None:
+        """Give the files of a job free, whatever became of it."""
+        if isinstance(job, FilesFlushJob):
+            self._queue_files.end_flush(job)
+        elif isinstance(job, SealedFlushJob):
+            assert self._index is not None
+            self._index.end_flush(job)
 
     def stop_index(self) -> None:
         """Write and sync the index to its last entry, here and now, and close it."""

@@ -132,6 +132,19 @@ class Flushing:
             for flusher in (self._log_flusher, self._derived_flusher):
                 flusher.stop(_DISK_ANSWERS_WITHIN_S)
 
+    def abandon(self) -> None:
+        """End the threads as they are: nothing more is brought to disk, and nobody hears of anything."""
+        self._is_running = False
+        self._worker.stop()
+        for flusher in (self._log_flusher, self._derived_flusher):
+            flusher.stop(_DISK_ANSWERS_WITHIN_S)
+        while not self._reports.empty():
+            for report in self._reports.get():
+                if isinstance(report.job, FlushJob):
+                    self._log.files.end_flush(report.job, report.error)
+                else:
+                    self._derived.let_go(report.job)
+
     def run_in_worker(self, work: Callable[[], T]) -> Future[T]:
         """Have something that takes long with files, such as their removal, done off the loop."""
         return self._worker.run(work)

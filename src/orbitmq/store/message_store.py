@@ -132,6 +132,13 @@ class MessageStore:
         finally:
             self._let_go()
 
+    def abandon(self) -> None:
+        """Close the files as they are, as the end of the process would; `abort` stays."""
+        try:
+            self.flushing.abandon()
+        finally:
+            self._let_go()
+
     def _recover(self, progress: ProgressListener | None) -> Recovered:
         clean = not self._abort.is_set()
         self.log.load()

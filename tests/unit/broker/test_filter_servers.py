@@ -8,7 +8,7 @@ import pytest
 
 from broker_process import create_request
 from broker_room import BrokerRoom
-from orbitmq.admin import name_servers as admin
+from orbitmq.admin import Admin
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.filter_servers import SILENCE_MS_MAX, FilterServers
 from orbitmq.broker.nameserver_link import NameServerLink
@@ -23,7 +23,6 @@ from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.filter_servers import RegisterFilterServerRequestHeader
 from orbitmq.remoting.client import ClientConfig, RemotingClient
-from orbitmq.remoting.name_servers import NameServerList
 from remoting_peers import run
 
 REGISTER = RequestCode.REGISTER_FILTER_SERVER
@@ -88,7 +87,7 @@ def test_name_servers_hear_of_filter_servers_with_the_next_registration(stage: S
         await names.start()
         address = f"127.0.0.1:{names.address[1]}"
         config = BrokerConfig(broker_name="broker-a", namesrv_addr=address)
-        async with RemotingClient(ClientConfig(), SystemClock(), name_servers=NameServerList([address])) as client:
+        async with RemotingClient(ClientConfig(), SystemClock()) as client, Admin(address) as admin:
             identity = BrokerIdentity.of(config, 10911)
             link = NameServerLink(config, identity, stage.room.topics, client, lambda _: None, lambda: stage.servers.addresses)
             await link.start()
@@ -96,7 +95,7 @@ def test_name_servers_hear_of_filter_servers_with_the_next_registration(stage: S
             async def told() -> dict[str, list[str]]:
                 link.period_over()
                 await link.settled()
-                return dict((await admin.topic_route(client, "T")).filter_server_table)
+                return dict((await admin.topics.route("T")).filter_server_table)
 
             assert await told() == {}
             stage.register("10.0.0.1:40000")
@@ -113,13 +112,13 @@ def test_a_broker_tells_of_a_filter_server_for_as_long_as_it_is_connected() -> N
     async def scenario() -> None:
         cluster = EmbeddedCluster()
         await cluster.start()
-        names, broker = NameServerList([cluster.name_server_address]), cluster.broker_address
-        async with RemotingClient(ClientConfig(), SystemClock(), name_servers=names) as client:
+        broker = cluster.broker_address
+        async with RemotingClient(ClientConfig(), SystemClock()) as client, Admin(cluster.name_server_address) as admin:
 
             async def told(topic: str) -> dict[str, list[str]]:
                 """What the name server says once it has heard of another topic."""
                 assert (await client.invoke(broker, create_request(topic))).code == ResponseCode.SUCCESS
-                return dict((await admin.topic_route(client, topic)).filter_server_table)
+                return dict((await admin.topics.route(topic)).filter_server_table)
 
             async with RemotingClient(ClientConfig(), SystemClock()) as filter_server:
                 header = RegisterFilterServerRequestHeader(filter_server_addr="10.0.0.1:40000")

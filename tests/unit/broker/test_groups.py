@@ -11,8 +11,9 @@ import pytest
 import golden_stores
 from config_room import InlineWorker, ManualLoop
 from orbitmq.broker.config_file import ConfigFile
-from orbitmq.broker.groups import PREDEFINED_GROUPS, GroupRules, Groups
+from orbitmq.broker.groups import GroupRules, Groups
 from orbitmq.common.errors import DamagedFile, ProtocolError, RequestRefused
+from orbitmq.common.topic_names import PREDEFINED_GROUPS
 from orbitmq.protocol.bodies.groups import (
     CustomizedRetry,
     ExponentialRetry,

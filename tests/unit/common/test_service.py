@@ -51,6 +51,21 @@ def test_parts_start_in_order_and_stop_in_reverse() -> None:
     assert recorder.events == ["start a", "start b", "stop b", "stop a"]
 
 
+def test_a_kill_lets_go_of_parts_in_reverse_by_their_own_way_or_by_their_stop() -> None:
+    recorder = Recorder()
+    recorder.part("a")
+    recorder.services.add("b", stop=lambda: recorder.events.append("stop b"), kill=lambda: recorder.events.append("kill b"))
+    recorder.part("c", is_async=True)
+
+    async def life() -> None:
+        await recorder.services.start()
+        await recorder.services.kill()
+        await recorder.services.stop()
+
+    asyncio.run(life())
+    assert recorder.events == ["start a", "start c", "stop c", "kill b", "stop a"]
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [

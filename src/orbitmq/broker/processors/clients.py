@@ -167,6 +167,12 @@ class ClientProcessor:
             self._tell(change)
         self._hold.drop(channel)
 
+    def hear_all(self) -> None:
+        """Take a sign of life from whoever is connected."""
+        now_ms = self._clock.monotonic_ms()
+        self._producers.hear_all(now_ms)
+        self._consumers.hear_all(now_ms)
+
     def scan(self) -> None:
         """Take away the clients that fell silent and close their connections; called every SCAN_PERIOD_MS."""
         now_ms = self._clock.monotonic_ms()
