@@ -1,4 +1,4 @@
-"""The way from a command to name servers: the options that name them, and a client for as long as the command runs."""
+"""The way from a command to a cluster: the options that name it, and an admin or a client for as long as the command runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from orbitmq.remoting.client import RemotingClient
+    from orbitmq.admin import Admin
+    from orbitmq.client.settings import ClientSettings
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,19 +33,30 @@ def name_server_options(command: F) -> F:
     )(command)
 
 
-def connected(name_servers: str, operation: Callable[[RemotingClient], Awaitable[T]]) -> T:
-    """Run `operation` with a client of `name_servers`; its settings (`tls.*` and the like) come from the environment."""
-    from orbitmq.common.clock import SystemClock
+def target_options(command: F) -> F:
+    """`--cluster` and `--broker`, of every command that changes something at brokers."""
+    command = click.option("--broker", metavar="NAME", help="Only this broker, by name or address.")(command)
+    return click.option("--cluster", metavar="NAME", help="Every master of this cluster.  [default: the only one]")(command)
+
+
+def client_settings(name_servers: str, timeout_ms: int) -> ClientSettings:
+    """How a command reaches the cluster; what is not said by options (`tls.*` and the like) comes from the environment."""
+    from orbitmq.client.settings import ClientSettings
     from orbitmq.common.config import load
     from orbitmq.common.config.remoting import RemotingSettings
-    from orbitmq.remoting.client import RemotingClient
-    from orbitmq.remoting.name_servers import NameServerList, parse_list
     from orbitmq.remoting.settings import client_config
 
-    config = client_config(load(RemotingSettings).settings)
+    return ClientSettings(name_servers=name_servers, timeout_ms=timeout_ms, remoting=client_config(load(RemotingSettings).settings))
+
+
+def administered(name_servers: str, timeout_ms: int, operation: Callable[[Admin], Awaitable[T]]) -> T:
+    """Run `operation` with an admin of the cluster."""
+    from orbitmq.admin import Admin
+
+    settings = client_settings(name_servers, timeout_ms)
 
     async def run() -> T:
-        async with RemotingClient(config, SystemClock(), name_servers=NameServerList(parse_list(name_servers))) as client:
-            return await operation(client)
+        async with Admin(settings) as admin:
+            return await operation(admin)
 
     return asyncio.run(run())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from orbitmq.cli.connection import connected, name_server_options
+from orbitmq.cli.connection import administered, name_server_options
 from orbitmq.cli.output import emit, output_option
 
 
@@ -27,9 +27,7 @@ def get(name_servers: str, timeout_ms: int, namespace: str, key: str) -> None:
     Example:
       orbitmq kv get ORDER_TOPIC_CONFIG TopicTest
     """
-    from orbitmq.admin import name_servers as admin
-
-    click.echo(connected(name_servers, lambda client: admin.kv_get(client, namespace, key, timeout_ms)))
+    click.echo(administered(name_servers, timeout_ms, lambda admin: admin.name_servers.kv_get(namespace, key)))
 
 
 @group.command("put")
@@ -44,9 +42,7 @@ def put(name_servers: str, timeout_ms: int, namespace: str, key: str, value: str
     Example:
       orbitmq kv put ORDER_TOPIC_CONFIG TopicTest 'broker-a:8;broker-b:8'
     """
-    from orbitmq.admin import name_servers as admin
-
-    connected(name_servers, lambda client: admin.kv_put(client, namespace, key, value, timeout_ms))
+    administered(name_servers, timeout_ms, lambda admin: admin.name_servers.kv_put(namespace, key, value))
 
 
 @group.command("delete")
@@ -60,9 +56,7 @@ def delete(name_servers: str, timeout_ms: int, namespace: str, key: str) -> None
     Example:
       orbitmq kv delete ORDER_TOPIC_CONFIG TopicTest
     """
-    from orbitmq.admin import name_servers as admin
-
-    connected(name_servers, lambda client: admin.kv_delete(client, namespace, key, timeout_ms))
+    administered(name_servers, timeout_ms, lambda admin: admin.name_servers.kv_delete(namespace, key))
 
 
 @group.command("list")
@@ -76,7 +70,5 @@ def list_(name_servers: str, timeout_ms: int, output: str, namespace: str) -> No
     Example:
       orbitmq kv list ORDER_TOPIC_CONFIG -o json
     """
-    from orbitmq.admin import name_servers as admin
-
-    table = connected(name_servers, lambda client: admin.kv_list(client, namespace, timeout_ms))
+    table = administered(name_servers, timeout_ms, lambda admin: admin.name_servers.kv_list(namespace))
     emit([{"key": key, "value": value} for key, value in sorted(table.items())], ["key", "value"], output)

@@ -16,17 +16,21 @@ from orbitmq.common.errors import OrbitError, RemoteError
 from orbitmq.version import ROCKETMQ_VERSION, __version__
 
 NOUNS = {
-    "broker": "Run brokers, and what name servers know of them.",
+    "broker": "Run brokers, see what they do, and configure them.",
     "cluster": "Clusters and their brokers.",
+    "group": "Consumer groups: who consumes, how far they are behind, and why.",
     "kv": "The KV configuration that name servers keep.",
+    "message": "Send messages, follow them, and find them again.",
     "nameserver": "Run and configure name servers.",
+    "spark": "Spark: whether it can run here.",
     "store": "Look at, check and repair the files of a store.",
-    "topic": "Topics and where their queues are.",
-    "up": "Run a name server and a broker in one process.",
+    "topic": "Topics, where their queues are, and how full.",
+    "up": "Run a name server and a broker, or several, in one process.",
 }
 
 EXIT_FAILED = 1
 EXIT_UNREACHABLE = 3
+EXIT_INTERRUPTED = 130  # as shells say it of SIGINT
 
 
 class Failure(click.ClickException):
@@ -67,6 +71,8 @@ class Root(click.Group):
             if ctx.params["debug"]:
                 raise
             raise (Unreachable if isinstance(error, RemoteError) else Failure)(str(error)) from error
+        except KeyboardInterrupt:
+            ctx.exit(EXIT_INTERRUPTED)
 
 
 def version_line() -> str:
@@ -93,12 +99,14 @@ def cli(debug: bool) -> None:
       1  the operation failed, or was refused
       2  the command line is wrong
       3  a server cannot be reached, or did not answer in time
+      130  Ctrl-C
 
     \b
     Examples:
       orbitmq nameserver run                  a name server on 127.0.0.1:9876
       orbitmq cluster list -n 10.0.0.1:9876   which brokers are registered
       orbitmq topic route TopicTest -o json   where a topic's queues are
+      orbitmq message tail TopicTest          the messages as they come
     """
 
 

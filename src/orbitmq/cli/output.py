@@ -13,6 +13,7 @@ Row = Mapping[str, object]
 F = TypeVar("F", bound=Callable[..., Any])
 
 PIPE_WIDTH = 10_000  # whoever reads a pipe wants lines that do not wrap
+CELL_SIZE_MAX = 60
 
 
 def output_option(command: F) -> F:
@@ -40,7 +41,7 @@ def _table(rows: Sequence[Row], columns: Sequence[str]) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        numeric = bool(rows) and all(isinstance(row[column], int) for row in rows)
+        numeric = bool(rows) and all(type(row[column]) is int for row in rows)
         table.add_column(column.upper().replace("_", " "), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(row[column])) for column in columns))
@@ -59,3 +60,29 @@ def _cell(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(str(item) for item in value)
     return str(value)
+
+
+def moment(time_ms: object) -> str | None:
+    """A time, in local time; None for none."""
+    from datetime import datetime
+
+    if not isinstance(time_ms, int) or time_ms <= 0:
+        return None
+    try:
+        return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(sep=" ", timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+
+
+def shortened(text: str) -> str:
+    """What fits a cell of a table: one line."""
+    printable = "".join(char if char.isprintable() else "·" for char in text[: CELL_SIZE_MAX + 1])
+    return printable if len(text) <= CELL_SIZE_MAX else f"{printable[:CELL_SIZE_MAX]}…"
+
+
+def show_unreachable(brokers: Mapping[str, str]) -> None:
+    """Say which brokers could not be asked, beside what the others said, and end as a command that reached nobody there."""
+    for name, why in brokers.items():
+        click.echo(f"orbitmq: nothing is known of {name}: {why}", err=True)
+    if brokers:
+        click.get_current_context().exit(3)

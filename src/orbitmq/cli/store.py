@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orbitmq.cli.output import emit, output_option
-from orbitmq.cli.store_report import moment, opened, progress, readable, run_check, shortened, show_findings, show_left, store_options
+from orbitmq.cli.output import emit, moment, output_option, shortened
+from orbitmq.cli.store_report import opened, progress, readable, run_check, show_findings, show_left, store_options
 from orbitmq.common.errors import StoreError
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +23,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 Report = Callable[[int, int], None]
 
 LINE_INTERVAL_S = 10
-CELL_SIZE_MAX = 60
 
 
 def store_options(command: F) -> F:
@@ -140,19 +138,3 @@ def finding_row(finding: Finding) -> dict[str, object]:
         "what": finding.what,
         "remedy": finding.remedy,
     }
-
-
-def moment(time_ms: object) -> str | None:
-    """A time of the store, in local time."""
-    if not isinstance(time_ms, int) or time_ms <= 0:
-        return None
-    try:
-        return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(sep=" ", timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms"
-
-
-def shortened(text: str) -> str:
-    """What fits a cell of a table: one line."""
-    printable = "".join(char if char.isprintable() else "·" for char in text[: CELL_SIZE_MAX + 1])
-    return printable if len(text) <= CELL_SIZE_MAX else f"{printable[:CELL_SIZE_MAX]}…"

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from orbitmq.cli.connection import connected, name_server_options
-from orbitmq.cli.output import emit, output_option
+from orbitmq.cli.arguments import key_values, together
+from orbitmq.cli.connection import administered, name_server_options, target_options
+from orbitmq.cli.output import emit, moment, output_option, show_unreachable
+
+if TYPE_CHECKING:
+    from orbitmq.admin import Admin
+    from orbitmq.admin.group_values import GroupConnections
+    from orbitmq.admin.topics import TopicStats
+    from orbitmq.protocol.bodies.nameserver import TopicConfig
 
 READ, WRITE = 4, 2
+PERMISSIONS = {"rw": READ | WRITE, "r": READ, "w": WRITE, "none": 0}
+QUEUES_DEFAULT = 8
+_CONFIG_COLUMNS = ["broker", "read_queues", "write_queues", "permission", "order", "attributes"]
 
 
 @click.group("topic")
 def group() -> None:
-    """Topics and where their queues are."""
+    """Topics, where their queues are, and how full."""
 
 
 @group.command("list")
@@ -27,10 +41,8 @@ def list_(name_servers: str, timeout_ms: int, output: str, cluster: str | None) 
       orbitmq topic list
       orbitmq topic list --cluster DefaultCluster -o yaml
     """
-    from orbitmq.admin import name_servers as admin
-
-    topics = connected(name_servers, lambda client: admin.topics(client, cluster, timeout_ms))
-    emit([{"topic": topic} for topic in sorted(topics)], ["topic"], output)
+    topics = administered(name_servers, timeout_ms, lambda admin: admin.topics.names(cluster))
+    emit([{"topic": topic} for topic in topics], ["topic"], output)
 
 
 @group.command("route")
@@ -45,9 +57,7 @@ def route(name_servers: str, timeout_ms: int, output: str, topic: str) -> None:
       orbitmq topic route TopicTest
       orbitmq topic route TopicTest -n 10.0.0.1:9876 -o json
     """
-    from orbitmq.admin import name_servers as admin
-
-    data = connected(name_servers, lambda client: admin.topic_route(client, topic, timeout_ms))
+    data = administered(name_servers, timeout_ms, lambda admin: admin.topics.route(topic))
     addresses = {broker.broker_name: broker for broker in data.broker_datas}
     rows = [
         {
@@ -55,7 +65,7 @@ def route(name_servers: str, timeout_ms: int, output: str, topic: str) -> None:
             "cluster": addresses[queues.broker_name].cluster if queues.broker_name in addresses else None,
             "read_queues": queues.read_queue_nums,
             "write_queues": queues.write_queue_nums,
-            "permission": ("R" if queues.perm & READ else "-") + ("W" if queues.perm & WRITE else "-"),
+            "permission": _permission(queues.perm),
             "addresses": [f"{number}={text}" for number, text in sorted(addresses[queues.broker_name].broker_addrs.items())]
             if queues.broker_name in addresses
             else [],
@@ -63,3 +73,190 @@ def route(name_servers: str, timeout_ms: int, output: str, topic: str) -> None:
         for queues in sorted(data.queue_datas, key=lambda queues: queues.broker_name)
     ]
     emit(rows, ["broker", "cluster", "read_queues", "write_queues", "permission", "addresses"], output)
+
+
+@group.command("show")
+@click.argument("topic")
+@name_server_options
+@output_option
+def show(name_servers: str, timeout_ms: int, output: str, topic: str) -> None:
+    """Show how TOPIC is set up at each broker, how many messages it has, and which groups consume it.
+
+    \b
+    Examples:
+      orbitmq topic show TopicTest
+      orbitmq topic show TopicTest -o json
+    """
+
+    async def look(admin: Admin) -> tuple[Mapping[str, TopicConfig], TopicStats, Mapping[str, GroupConnections]]:
+        return await admin.topics.configs(topic), await admin.topics.stats(topic), await admin.groups.of_topic(topic)
+
+    configs, stats, consumers = administered(name_servers, timeout_ms, look)
+    rows = _config_rows(configs)
+    groups = {name: [member.client_id for member in found.members] for name, found in consumers.items()}
+    if output != "table":
+        found = {"topic": topic, "messages": stats.message_count, "messages_per_s": stats.put_per_s, "groups": groups, "brokers": rows}
+        emit([found], [], output)
+    else:
+        online = ", ".join(f"{name} ({len(clients)} online)" for name, clients in groups.items()) or "none"
+        click.echo(f"{topic}: {stats.message_count} messages, {stats.put_per_s:g} come a second; groups: {online}\n")
+        emit(rows, _CONFIG_COLUMNS, output)
+    show_unreachable(stats.unreachable)
+
+
+@group.command("stats")
+@click.argument("topic")
+@name_server_options
+@output_option
+def stats(name_servers: str, timeout_ms: int, output: str, topic: str) -> None:
+    """Show where each queue of TOPIC begins and ends, and when its last message came.
+
+    \b
+    Examples:
+      orbitmq topic stats TopicTest
+      orbitmq topic stats TopicTest -o json
+    """
+    found = administered(name_servers, timeout_ms, lambda admin: admin.topics.stats(topic))
+    rows = [
+        {
+            "broker": queue.broker_name,
+            "queue": queue.queue_id,
+            "first_offset": ends.min_offset,
+            "end_offset": ends.max_offset,
+            "messages": ends.max_offset - ends.min_offset,
+            "last_update": moment(ends.last_update_timestamp),
+        }
+        for queue, ends in found.queues.items()
+    ]
+    emit(rows, ["broker", "queue", "first_offset", "end_offset", "messages", "last_update"], output)
+    show_unreachable(found.unreachable)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What is said of a topic; None is left as it is."""
+
+    queues: int | None
+    read_queues: int | None
+    write_queues: int | None
+    permission: str | None
+    order: bool | None
+    attributes: tuple[str, ...]
+    removed: tuple[str, ...]
+
+    def applied(self, config: TopicConfig) -> TopicConfig:
+        kept = {name: value for name, value in config.attributes.items() if name not in self.removed}
+        said: dict[str, Any] = {
+            "read_queue_nums": self.queues if self.read_queues is None else self.read_queues,
+            "write_queue_nums": self.queues if self.write_queues is None else self.write_queues,
+            "perm": None if self.permission is None else PERMISSIONS[self.permission],
+            "order": self.order,
+            "attributes": kept | key_values(self.attributes, "--attribute"),
+        }
+        return config._replace(**{name: value for name, value in said.items() if value is not None})
+
+
+_topic_options = together(
+    _Wanted,
+    click.option("--queues", metavar="N", type=click.IntRange(0), help="How many queues to read and to write."),
+    click.option("--read-queues", metavar="N", type=click.IntRange(0), help="How many to read, where that differs."),
+    click.option("--write-queues", metavar="N", type=click.IntRange(0), help="How many to write, where that differs."),
+    click.option("--permission", type=click.Choice(list(PERMISSIONS)), help="What clients may do."),
+    click.option("--order/--no-order", default=None, help="Name servers tell its queues, whichever brokers are up."),
+    click.option("--attribute", "attributes", multiple=True, metavar="KEY=VALUE", help="As message.type=FIFO; may be given again."),
+    click.option("--remove-attribute", "removed", multiple=True, metavar="KEY", help="May be given again."),
+)
+
+
+@group.command("create")
+@click.argument("topic")
+@_topic_options
+@target_options
+@name_server_options
+@output_option
+def create(name_servers: str, timeout_ms: int, output: str, topic: str, wanted: _Wanted, cluster: str | None, broker: str | None) -> None:
+    """Create TOPIC on every master of a cluster, or on one broker.
+
+    It has 8 queues on each that clients may read and write, unless told otherwise. One that is there and the same is left alone.
+
+    \b
+    Examples:
+      orbitmq topic create orders --queues 4
+      orbitmq topic create events --broker broker-a --attribute message.type=FIFO
+    """
+    from orbitmq.protocol.bodies.nameserver import TopicConfig
+
+    config = wanted.applied(TopicConfig(topic, QUEUES_DEFAULT, QUEUES_DEFAULT))
+    brokers = administered(name_servers, timeout_ms, lambda admin: admin.topics.create(config, cluster=cluster, broker=broker))
+    emit(_config_rows(dict.fromkeys(brokers, config)), _CONFIG_COLUMNS, output)
+
+
+@group.command("update")
+@click.argument("topic")
+@_topic_options
+@target_options
+@name_server_options
+@output_option
+def update(name_servers: str, timeout_ms: int, output: str, topic: str, wanted: _Wanted, cluster: str | None, broker: str | None) -> None:
+    """Change what is said of TOPIC, and leave the rest, on the masters that have it.
+
+    \b
+    Examples:
+      orbitmq topic update orders --queues 16
+      orbitmq topic update orders --permission r --broker broker-a
+    """
+    configs = administered(
+        name_servers, timeout_ms, lambda admin: admin.topics.update(topic, wanted.applied, cluster=cluster, broker=broker)
+    )
+    emit(_config_rows(configs), _CONFIG_COLUMNS, output)
+
+
+@group.command("delete")
+@click.argument("topic")
+@click.option("--cluster", metavar="NAME", help="Only on brokers of this cluster.  [default: the only one]")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
+@name_server_options
+@output_option
+def delete(name_servers: str, timeout_ms: int, output: str, topic: str, cluster: str | None, yes: bool, dry_run: bool) -> None:
+    """Delete TOPIC with all its messages, and how far groups are in it.
+
+    \b
+    Examples:
+      orbitmq topic delete orders --dry-run
+      orbitmq topic delete orders --yes
+    """
+
+    async def look(admin: Admin) -> tuple[Mapping[str, TopicConfig], TopicStats, list[str]]:
+        return await admin.topics.configs(topic), await admin.topics.stats(topic), await admin.topics.groups(topic)
+
+    if dry_run or not yes:
+        configs, found, groups = administered(name_servers, timeout_ms, look)
+        counts = dict.fromkeys(configs, 0)
+        for queue, ends in found.queues.items():
+            counts[queue.broker_name] = counts.get(queue.broker_name, 0) + ends.max_offset - ends.min_offset
+        rows = [{"topic": topic, "broker": name, "messages": count, "groups": groups} for name, count in counts.items()]
+        emit(rows, ["topic", "broker", "messages", "groups"], output)
+        if dry_run:
+            return
+        click.confirm(f"Delete topic {topic} with {found.message_count} messages?", abort=True, err=True)
+    brokers = administered(name_servers, timeout_ms, lambda admin: admin.topics.delete(topic, cluster=cluster))
+    click.echo(f"deleted {topic} at {', '.join(brokers) or 'name servers only: no broker had it'}", err=True)
+
+
+def _config_rows(configs: Mapping[str, TopicConfig]) -> list[dict[str, object]]:
+    return [
+        {
+            "broker": name,
+            "read_queues": config.read_queue_nums,
+            "write_queues": config.write_queue_nums,
+            "permission": _permission(config.perm),
+            "order": config.order,
+            "attributes": [f"{key}={value}" for key, value in sorted(config.attributes.items())],
+        }
+        for name, config in sorted(configs.items())
+    ]
+
+
+def _permission(perm: int) -> str:
+    return ("R" if perm & READ else "-") + ("W" if perm & WRITE else "-")

@@ -177,6 +177,7 @@ class Membership:
         route = await self.session.route(topic)
         if not self.is_clustering:
             return set(route.read_queues)
+        await self.session.introduce()  # a topic that was subscribed just now may have brokers that know nothing of this member
         return set(allocate(self.settings.strategy, route.read_queues, await self.members(route), self.session.client_id))
 
     async def members(self, route: TopicRoute) -> set[str]:

@@ -41,8 +41,8 @@ class Recall(NamedTuple):
     is_success: bool
 
 
-class SendObserver(Protocol):
-    """Is told what became of all that a producer of a group did."""
+class SendObserver:
+    """Is told what became of all that a producer of a group did; whoever wants to know overrides what it wants."""
 
     def sent(self, group: str, outgoing: Outgoing, result: SendResult | Exception, cost_ms: int) -> None:
         """Of each message or batch."""

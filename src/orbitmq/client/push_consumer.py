@@ -28,7 +28,7 @@ from orbitmq.client.reading_consumer import ReadingConsumer
 from orbitmq.client.send_back import SendBack
 from orbitmq.client.session import Cluster
 from orbitmq.protocol.bodies.clients import MessageQueue
-from orbitmq.protocol.bodies.running_info import DirectOutcome, DirectResult, QueueProgress, TopicRates
+from orbitmq.protocol.bodies.running_info import SUSPENDED, DirectOutcome, DirectResult, QueueProgress, TopicRates
 
 __all__ = ["ConsumeLater", "ConsumerSettings", "Listener", "PushConsumer"]
 
@@ -185,7 +185,11 @@ class PushConsumer(ReadingConsumer):
         return self._consuming.rates.rates(self.session.clock.now_ms())
 
     def _properties(self) -> Mapping[str, str]:
-        return {"PROP_THREADPOOL_CORE_SIZE": str(self.settings.concurrency), "maxReconsumeTimes": str(self.settings.max_attempts)}
+        return {
+            "PROP_THREADPOOL_CORE_SIZE": str(self.settings.concurrency),
+            "maxReconsumeTimes": str(self.settings.max_attempts),
+            SUSPENDED: "true" if self._is_suspended else "false",
+        }
 
     def _progress(self, reader: QueueReader) -> QueueProgress:
         found = super()._progress(reader)

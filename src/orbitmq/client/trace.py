@@ -195,11 +195,12 @@ class Trace(SessionUser, SendObserver):
             log.warning("trace_records_dropped count=%d in_all=%d why='%s'", new, self.dropped_count, self._dropped_why)
 
     async def _send_forever(self) -> None:
-        logged_ms, has_failed = self.session.clock.monotonic_ms(), False
-        while not self._closing.is_set():
+        logged_ms, has_failed, is_last = self.session.clock.monotonic_ms(), False, False
+        while not is_last:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.settings.flush_ms / 1000):
-                    await (self._closing if has_failed else self._full).wait()
+                    await (self._closing if has_failed or self._closing.is_set() else self._full).wait()
+            is_last = self._closing.is_set()
             self._full.clear()
             has_failed = not await self._flush()
             now_ms = self.session.clock.monotonic_ms()

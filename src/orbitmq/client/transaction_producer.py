@@ -119,6 +119,7 @@ class TransactionProducer(Producer):
         await self.queues(message.topic)
         await self.session.introduce()  # a broker asks only producers that it knows
         sent = await self.send_outgoing(outgoing, queue, selector, timeout_ms)
+        log_offset = parse_offset_id(sent.offset_msg_id).log_offset
         problem: Exception | None = None
         if sent.status is SendStatus.SEND_OK:
             named = replace(message, properties={**message.properties, properties.TRANSACTION_ID: outgoing.unique_key})
@@ -126,7 +127,7 @@ class TransactionProducer(Producer):
         else:
             state = TransactionState.ROLLBACK
             log.warning("half_message_not_safe msg_id=%s status='%s'; rolled back", sent.msg_id, sent.status.value)
-        await self._end_own(outgoing, sent, state, problem)
+        await self._end_own(outgoing, sent, log_offset, state, problem)
         return TransactionResult(sent, state, problem)
 
     async def _call(self, function: Execute | Check, *arguments: object) -> tuple[TransactionState, Exception | None]:
@@ -146,11 +147,13 @@ class TransactionProducer(Producer):
 
     # -- telling the broker
 
-    async def _end_own(self, outgoing: Outgoing, sent: SendResult, state: TransactionState, problem: Exception | None) -> None:
+    async def _end_own(
+        self, outgoing: Outgoing, sent: SendResult, log_offset: int, state: TransactionState, problem: Exception | None
+    ) -> None:
         header = EndTransactionRequestHeader(
             producer_group=self.producer_group,
             tran_state_table_offset=sent.queue_offset,
-            commit_log_offset=parse_offset_id(sent.offset_msg_id).log_offset,
+            commit_log_offset=log_offset,
             commit_or_rollback=state,
             msg_id=sent.msg_id,
             topic=outgoing.topic,
@@ -158,13 +161,14 @@ class TransactionProducer(Producer):
             transaction_id=sent.transaction_id,
             target_broker=sent.queue.broker_name,
         )
-        address = (await self._route(outgoing.topic)).master(sent.queue.broker_name) or ""
-        found = properties.parse(outgoing.properties)
-        await self._end(address, header, problem, found, sent.region)
+        address: str | None = None
+        with contextlib.suppress(OrbitError):  # the local transaction has ended, whatever became of the route
+            address = (await self._route(outgoing.topic)).master(sent.queue.broker_name)
+        await self._end(address, header, problem, properties.parse(outgoing.properties), sent.region)
 
     async def _end(
         self,
-        address: str,
+        address: str | None,
         header: EndTransactionRequestHeader,
         problem: Exception | None,
         found: Mapping[str, str],
@@ -175,6 +179,8 @@ class TransactionProducer(Producer):
         if problem is not None:
             request.remark = f"the local transaction, or its check, failed: {problem!r}"
         try:
+            if address is None:
+                raise NotFound(f"its broker {header.target_broker} has no master now")
             await self.session.client.invoke_oneway(address, request, self.settings.timeout_ms)
         except OrbitError as failure:
             log.warning("transaction_not_ended msg_id=%s why='%s'; the broker will ask", header.msg_id, failure)
@@ -184,7 +190,7 @@ class TransactionProducer(Producer):
             tags=found.get(properties.TAGS),
             keys=found.get(properties.KEYS),
             region=region,
-            broker_address=address,
+            broker_address=address or "",
             transaction_id=header.transaction_id,
             state=TransactionState(header.commit_or_rollback),
             from_check=bool(header.from_transaction_check),

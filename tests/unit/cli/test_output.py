@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from orbitmq.cli.output import emit
+from orbitmq.cli.output import emit, moment, shortened
 
 ROWS: list[dict[str, object]] = [
     {"broker": "broker-a", "id": 0, "addresses": ["10.0.0.1:10911", "10.0.0.2:10911"], "extra": None},
@@ -37,3 +37,11 @@ def test_json_and_yaml_hold_every_field(capsys: pytest.CaptureFixture[str]) -> N
     assert json.loads(capsys.readouterr().out) == ROWS
     emit(ROWS, ["broker"], "yaml")
     assert yaml.safe_load(capsys.readouterr().out) == ROWS
+
+
+def test_times_and_bodies_fit_a_cell() -> None:
+    assert moment(0) is None
+    assert moment(1 << 62) == f"{1 << 62} ms"
+    assert str(moment(1_700_000_000_123)).startswith("2023-11-1")
+    assert shortened("a\nb") == "a·b"
+    assert shortened("x" * 100) == "x" * 60 + "…"

@@ -184,11 +184,3 @@ def test_progress_is_a_line_now_and_then_when_nobody_looks(capsys: pytest.Captur
         for done in (10, 50, 60, 75):
             report(done, 100)
     assert capsys.readouterr().err.splitlines() == ["checking: 50 %, 11 s left", "checking: 75 %, 7 s left"]
-
-
-def test_times_and_bodies_fit_a_cell() -> None:
-    assert store_report.moment(0) is None
-    assert store_report.moment(1 << 62) == f"{1 << 62} ms"
-    assert str(store_report.moment(1_700_000_000_123)).startswith("2023-11-1")
-    assert store_report.shortened("a\nb") == "a·b"
-    assert store_report.shortened("x" * 100) == "x" * 60 + "…"

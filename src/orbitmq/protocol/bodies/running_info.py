@@ -20,7 +20,9 @@ from orbitmq.protocol.bodies.subscriptions import SubscriptionData, enum_member,
 _INT64: Final = 1 << 63
 _MIB_BITS: Final = 20
 
-CONSUMES_IN_ORDER: Final = "PROP_CONSUMEORDERLY"  # of the properties
+# Of the properties.
+CONSUMES_IN_ORDER: Final = "PROP_CONSUMEORDERLY"
+SUSPENDED: Final = "suspended"  # which only clients of ours tell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +161,11 @@ class ConsumerRunningInfo:
     def is_ordered(self) -> bool:
         """Whether its listener keeps the order of each queue, for which it has to lock them."""
         return self.properties.get(CONSUMES_IN_ORDER) == "true"
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether it was told to read nothing more for now."""
+        return self.properties.get(SUSPENDED) == "true"
 
     def setting(self, name: str, default: int) -> int:
         """A setting of the consumer that is a number; `default` when it does not say it."""

@@ -1,0 +1,65 @@
+"""Admin: puts the nouns together on one session. Each is imported when it is first used, so that no command waits for all of them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from orbitmq.admin.calls import Calls
+from orbitmq.client.session import Cluster, SessionUser
+
+if TYPE_CHECKING:
+    from orbitmq.admin.cluster import ClusterOperations
+    from orbitmq.admin.groups import GroupOperations
+    from orbitmq.admin.messages import MessageOperations
+    from orbitmq.admin.name_servers import NameServerOperations
+    from orbitmq.admin.offsets import OffsetOperations
+    from orbitmq.admin.topics import TopicOperations
+
+
+class Admin(SessionUser):
+    """From `async with` to its end: with a session of its own, or in one that others use too."""
+
+    def __init__(self, cluster: Cluster = "") -> None:
+        super().__init__(cluster)
+        self._calls = Calls(self.session)
+
+    async def start(self) -> None:
+        """Find the name servers."""
+        await self.session.start()
+
+    @cached_property
+    def cluster(self) -> ClusterOperations:
+        from orbitmq.admin.cluster import ClusterOperations
+
+        return ClusterOperations(self._calls)
+
+    @cached_property
+    def name_servers(self) -> NameServerOperations:
+        from orbitmq.admin.name_servers import NameServerOperations
+
+        return NameServerOperations(self._calls)
+
+    @cached_property
+    def topics(self) -> TopicOperations:
+        from orbitmq.admin.topics import TopicOperations
+
+        return TopicOperations(self._calls, self.name_servers)
+
+    @cached_property
+    def groups(self) -> GroupOperations:
+        from orbitmq.admin.groups import GroupOperations
+
+        return GroupOperations(self._calls, self.topics)
+
+    @cached_property
+    def offsets(self) -> OffsetOperations:
+        from orbitmq.admin.offsets import OffsetOperations
+
+        return OffsetOperations(self._calls, self.topics, self.groups)
+
+    @cached_property
+    def messages(self) -> MessageOperations:
+        from orbitmq.admin.messages import MessageOperations
+
+        return MessageOperations(self._calls, self.topics, self.groups, self.offsets)

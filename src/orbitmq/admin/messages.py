@@ -1,0 +1,223 @@
+"""Messages: found by id, by key, by place and by time; followed as they come; given to a consumer by hand.
+
+Reads as a member of no group: no offset is kept, and nobody else misses a message for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from orbitmq.admin.calls import Calls
+from orbitmq.admin.following import TOOLS_GROUP, Follower
+from orbitmq.admin.groups import GroupOperations
+from orbitmq.admin.message_values import FoundMessage, MessageTrack, TrackState
+from orbitmq.admin.offsets import OffsetOperations
+from orbitmq.admin.positions import Edge, Position
+from orbitmq.admin.topics import TopicOperations
+from orbitmq.client.messages import ReceivedMessage
+from orbitmq.client.pulling import BODY_SIZE_MAX, pull, subscription
+from orbitmq.common.errors import MessageIllegal, NotFound
+from orbitmq.message import hosts
+from orbitmq.message.message_id import parse_offset_id
+from orbitmq.message.record import decode_all
+from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.running_info import DirectResult
+from orbitmq.protocol.bodies.subscriptions import SUBSCRIBE_ALL, TAG, SubscriptionData, is_tag_type
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.headers.clients import ConsumeMessageDirectlyResultRequestHeader
+from orbitmq.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+
+_FOREVER_MS: Final = (1 << 63) - 1
+_TOPICS_AT_ONCE: Final = 16
+
+
+class MessageOperations:
+    """See above."""
+
+    def __init__(self, calls: Calls, topics: TopicOperations, groups: GroupOperations, offsets: OffsetOperations) -> None:
+        self._calls = calls
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+
+    # -- by id and key
+
+    async def by_offset_id(self, message_id: str) -> ReceivedMessage:
+        """The message that a broker keeps at the place which its offset id names."""
+        place = parse_offset_id(message_id)
+        address = hosts.text_of(place.store_host)
+        brokers = (await self._calls.cluster_info()).brokers
+        name = next((name for name, data in brokers.items() if address in data.broker_addrs.values()), None)
+        if name is None:
+            known = ", ".join(sorted(each for data in brokers.values() for each in data.broker_addrs.values())) or "none"
+            raise NotFound(f"{message_id} names a message at {address}, where no broker is registered; there are {known}")
+        header = ViewMessageRequestHeader(offset=place.log_offset)
+        response = await self._calls.ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header, also=(ResponseCode.SYSTEM_ERROR,))
+        found = _received(response.body or b"", name) if response.code == ResponseCode.SUCCESS else []
+        if not found:
+            raise NotFound(f"{address} has no message at offset {place.log_offset} of its log: {response.remark}")
+        return found[0]
+
+    async def by_unique_key(self, topic: str, key: str) -> list[ReceivedMessage]:
+        """The messages of a topic with the id that their producer gave them: one, or more when it was sent again."""
+        return [message for message in await self._query(topic, key, 0, _FOREVER_MS, 32, unique=True) if message.msg_id == key]
+
+    async def by_key(
+        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = _FOREVER_MS, count_max: int = 64
+    ) -> list[ReceivedMessage]:
+        """The messages of a topic with a key, of those that were stored in a time; from each broker so many at most."""
+        found = await self._query(topic, key, begin_ms, end_ms, count_max, unique=False)
+        return [message for message in found if key in message.keys]
+
+    async def _query(self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int, *, unique: bool) -> list[ReceivedMessage]:
+        header = QueryMessageRequestHeader(
+            topic=topic, key=key, max_num=count_max, begin_timestamp=begin_ms, end_timestamp=end_ms, unique_key_query=unique or None
+        )
+        missing = (ResponseCode.QUERY_NOT_FOUND,)
+        answers = await self._calls.gather(
+            await self._topics.readers(topic), lambda address: self._calls.ask(address, RequestCode.QUERY_MESSAGE, header, also=missing)
+        )
+        found = [message for name, answer in answers.found.items() for message in _received(answer.body or b"", name)]
+        return sorted((message for message in found if message.stored.topic == topic), key=_stored_at)
+
+    async def get(self, message_id: str, topic: str | None = None) -> FoundMessage:
+        """The message with an id of any kind: that of its place, that of its producer, or a key; in one topic, or in all.
+
+        NotFound says where it was looked for.
+        """
+        looked: list[str] = []
+        try:
+            looked.append("by place")
+            return FoundMessage(await self.by_offset_id(message_id), "place", tuple(looked))
+        except MessageIllegal:
+            looked[-1] += ": it is no id of a place"
+        except NotFound as missing:
+            looked[-1] += f": {missing}"
+        topics = [topic] if topic else await self._topics.names()
+        where = f"topic {topic}" if topic else f"all {len(topics)} topics"
+        for kind, search in (("unique id", self.by_unique_key), ("key", self.by_key)):
+            looked.append(f"by {kind} in {where}")
+            found = await self._first(topics, message_id, search)
+            if found is not None:
+                return FoundMessage(found, kind, tuple(looked))
+        raise NotFound(f"no message {message_id} was found; looked {'; '.join(looked)}")
+
+    async def _first(
+        self, topics: Iterable[str], key: str, search: Callable[[str, str], Awaitable[list[ReceivedMessage]]]
+    ) -> ReceivedMessage | None:
+        """The first message that a search finds in any of the topics."""
+        limit = asyncio.Semaphore(_TOPICS_AT_ONCE)
+
+        async def look(topic: str) -> list[ReceivedMessage]:
+            async with limit:
+                try:
+                    return await search(topic, key)
+                except NotFound:
+                    return []  # deleted meanwhile
+
+        found = [message for messages in await asyncio.gather(*map(look, topics)) for message in messages]
+        return min(found, key=_stored_at, default=None)
+
+    # -- by place and time
+
+    async def view(self, queue: MessageQueue, offset: int) -> ReceivedMessage:
+        """The message of an offset in a queue."""
+        found = await pull(self._calls.session, TOOLS_GROUP, queue, offset, subscription(queue.topic, SUBSCRIBE_ALL), count_max=1)
+        message = next((each for each in found.messages if each.queue_offset == offset), None)
+        if message is None:
+            place = f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
+            raise NotFound(f"{place} has no message at offset {offset}; it has those from {found.min_offset} to below {found.max_offset}")
+        return message
+
+    async def between(
+        self, topic: str, begin_ms: int, end_ms: int, expression: str = SUBSCRIBE_ALL, kind: str = TAG
+    ) -> AsyncIterator[ReceivedMessage]:
+        """The messages of a topic that were stored in a time, both ends included, in the order of their times."""
+        wanted = subscription(topic, expression, kind)
+        readers = [self.by_time(queue, begin_ms, end_ms, wanted) for queue in await self._offsets.queues(topic)]
+        heads = [(await anext(reader, None), reader) for reader in readers]
+        waiting = [(message, reader) for message, reader in heads if message is not None]
+        while waiting:
+            first = min(range(len(waiting)), key=lambda at: _stored_at(waiting[at][0]))
+            message, reader = waiting[first]
+            yield message
+            following = await anext(reader, None)
+            if following is None:
+                del waiting[first]
+            else:
+                waiting[first] = (following, reader)
+
+    async def by_time(
+        self, queue: MessageQueue, begin_ms: int, end_ms: int, wanted: SubscriptionData | None = None
+    ) -> AsyncIterator[ReceivedMessage]:
+        """The messages of a queue that were stored in a time, as far as it goes now, in order."""
+        wanted = wanted or subscription(queue.topic, SUBSCRIBE_ALL)
+        # 4.9 finds any of those that were stored in the same millisecond: one earlier is before the first.
+        offset = await self._offsets.at_time(queue, begin_ms - 1) if begin_ms > 0 else await self._offsets.first(queue)
+        end = await self._offsets.end(queue)
+        while offset < end:
+            found = await pull(self._calls.session, TOOLS_GROUP, queue, offset, wanted)
+            for message in found.messages:
+                if message.stored_at_ms > end_ms:
+                    return
+                if message.stored_at_ms >= begin_ms:
+                    yield message
+            if found.next_offset <= offset:
+                return
+            offset = found.next_offset
+
+    @asynccontextmanager
+    async def follow(
+        self, topic: str, begin: Position = Edge.LAST, expression: str = SUBSCRIBE_ALL, kind: str = TAG
+    ) -> AsyncIterator[Follower]:
+        """Messages of a topic from a place on, without end; when the block begins, the places are known."""
+        follower = Follower(self._calls.session, self._offsets, subscription(topic, expression, kind))
+        try:
+            await follower.start(begin)
+            yield follower
+        finally:
+            await follower.close()
+
+    # -- and consumers
+
+    async def consume_directly(self, group: str, client_id: str, message: ReceivedMessage) -> DirectResult:
+        """Have one member of a group consume one message now, whatever became of it before."""
+        header = ConsumeMessageDirectlyResultRequestHeader(
+            consumer_group=group, client_id=client_id, msg_id=message.offset_msg_id, topic=message.stored.topic
+        )
+        address = await self._calls.session.broker_of(message.queue)
+        return DirectResult.decode((await self._calls.ask(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, header)).body or b"{}")
+
+    async def track(self, message: ReceivedMessage) -> list[MessageTrack]:
+        """What became of a message in each group that consumes its topic."""
+        groups = await self._topics.groups(message.queue.topic)
+        return list(await asyncio.gather(*(self._track(group, message) for group in groups)))
+
+    async def _track(self, group: str, message: ReceivedMessage) -> MessageTrack:
+        connections = await self._groups.connections(group)
+        offset = await self._offsets.committed(group, message.queue)
+        wanted = connections.subscriptions.get(message.queue.topic)
+        if offset is None:
+            state = TrackState.UNKNOWN
+        elif offset <= message.queue_offset:
+            state = TrackState.NOT_YET
+        else:
+            state = TrackState.CONSUMED if wanted is None or _wants(wanted, message) else TrackState.FILTERED
+        return MessageTrack(group, bool(connections.members), state)
+
+
+def _wants(wanted: SubscriptionData, message: ReceivedMessage) -> bool:
+    return not is_tag_type(wanted.expression_type) or not wanted.tags or message.tags in wanted.tags
+
+
+def _received(body: bytes, broker_name: str) -> list[ReceivedMessage]:
+    """The messages of an answer, those inside of batches too."""
+    records = (record.inflated(BODY_SIZE_MAX) for record in decode_all(body))
+    return [ReceivedMessage.of(message, broker_name) for record in records for message in record.inner_messages()]
+
+
+def _stored_at(message: ReceivedMessage) -> tuple[int, int]:
+    return message.stored_at_ms, message.stored.log_offset

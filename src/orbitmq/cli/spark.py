@@ -1,0 +1,35 @@
+"""`orbitmq spark`. What a verb needs is imported when it runs: most machines have no Spark."""
+
+from __future__ import annotations
+
+import click
+
+from orbitmq.cli.output import emit, output_option
+
+EXIT_CANNOT_RUN = 1
+
+
+@click.group("spark")
+def group() -> None:
+    """Spark: whether it can run here."""
+
+
+@group.command("doctor")
+@output_option
+def doctor(output: str) -> None:
+    """Show which Java, Spark and Arrow there are, what is missing, and what to do about it.
+
+    The exit code is 1 when Spark cannot run.
+
+    \b
+    Examples:
+      orbitmq spark doctor
+      orbitmq spark doctor -o json
+    """
+    from orbitmq.spark.runtime import findings
+
+    found = findings()
+    rows = [{"part": each.part, "good": each.is_good, "found": each.found, "remedy": each.remedy} for each in found]
+    emit([{**row, "good": "yes" if row["good"] else "NO"} for row in rows] if output == "table" else rows, list(rows[0]), output)
+    if not all(each.is_good for each in found):
+        click.get_current_context().exit(EXIT_CANNOT_RUN)
