@@ -72,12 +72,19 @@ def our_cluster(home: Path, settings: Mapping[str, object] | None = None) -> Ite
 
 
 @contextmanager
-def clusters(release: Release, home: Path, settings: Mapping[str, object] | None = None) -> Iterator[tuple[Cluster, Cluster]]:
-    """The original, and ours."""
+def original_cluster(release: Release, home: Path, settings: Mapping[str, object] | None = None) -> Iterator[Cluster]:
+    """A name server and a broker of a release."""
     names = apache.name_server(release, home / "original-names")
     original = Cluster(names, apache.broker(release, home / "original", [names.address], name=BROKER_NAME, settings=settings))
-    with our_cluster(home / "ours", settings) as ours, apache.running(names), apache.running(original.broker):
+    with apache.running(names), apache.running(original.broker):
         original.wait_registered()
+        yield original
+
+
+@contextmanager
+def clusters(release: Release, home: Path, settings: Mapping[str, object] | None = None) -> Iterator[tuple[Cluster, Cluster]]:
+    """The original, and ours."""
+    with our_cluster(home / "ours", settings) as ours, original_cluster(release, home, settings) as original:
         yield original, ours
 
 

@@ -30,6 +30,7 @@ class TransactionEnd(NamedTuple):
     transaction_id: str | None
     state: TransactionState
     from_check: bool
+    is_traced: bool = True  # unless the broker wants no traces
 
 
 class Recall(NamedTuple):

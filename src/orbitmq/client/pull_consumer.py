@@ -59,8 +59,10 @@ class PullConsumer(SessionUser):
     # -- messages
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic that can be read."""
-        return (await self.session.route(self.session.names.wire(topic))).read_queues
+        """The queues of a topic that can be read; their brokers know of the group from now on."""
+        route = await self.session.route(self.session.names.wire(topic))
+        await self.session.introduce()
+        return route.read_queues
 
     async def pull(
         self, queue: MessageQueue, offset: int, expression: str = "*", count_max: int = 32, timeout_ms: int = 0, *, kind: str = TAG

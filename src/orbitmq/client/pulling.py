@@ -107,14 +107,25 @@ async def pull_raw(
         subscription=wanted.sub_string,
         expression_type=wanted.expression_type,
     )
-    code = RequestCode.LITE_PULL_MESSAGE if is_lite else RequestCode.PULL_MESSAGE
-    response = await session.client.invoke(address, RemotingCommand.request(code, header), timeout_ms)
+    response = await _ask(session, address, header, timeout_ms, is_lite=is_lite)
     status = _STATUSES.get(response.code)
     if status is None:
         raise RequestRefused(response.code, response.remark or f"{address} answered a pull of {queue} with code {response.code}")
     told = PullMessageResponseHeader.from_fields(response.ext_fields)
     body = (response.body or b"") if status is PullStatus.FOUND else b""
     return RawPull(status, body, told.next_begin_offset, told.min_offset, told.max_offset, told.suggest_which_broker_id)
+
+
+async def _ask(
+    session: ClientSession, address: str, header: PullMessageRequestHeader, timeout_ms: int, *, is_lite: bool
+) -> RemotingCommand:
+    """A broker's answer to a pull; for lite pulls those of 5.0 and later have a code of its own."""
+    if is_lite and address not in session.brokers_without_lite_pull:
+        response = await session.client.invoke(address, RemotingCommand.request(RequestCode.LITE_PULL_MESSAGE, header), timeout_ms)
+        if response.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return response
+        session.brokers_without_lite_pull.add(address)
+    return await session.client.invoke(address, RemotingCommand.request(RequestCode.PULL_MESSAGE, header), timeout_ms)
 
 
 async def pull(

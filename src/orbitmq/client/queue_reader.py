@@ -16,8 +16,9 @@ from typing import Final
 from orbitmq.client.membership import Membership
 from orbitmq.client.process_queue import CacheLimits, ProcessQueue
 from orbitmq.client.pulling import PullResult, PullStatus, pull
-from orbitmq.common.errors import OrbitError
+from orbitmq.common.errors import OrbitError, RequestRefused
 from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.codes import ResponseCode
 
 _PRESSURE_WAIT_S: Final = 0.05
 _FAILURE_WAIT_S: Final = 1.0
@@ -62,6 +63,7 @@ class QueueReader:
         self._arrived = arrived
         self._obstacle = obstacle
         self._had_obstacle = False
+        self._asks_lite = settings.is_lite
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -163,6 +165,15 @@ class QueueReader:
             self._arrived(self)
 
     async def _pull(self, offset: int, broker_id: int) -> PullResult:
+        try:
+            return await self._pull_once(offset, broker_id)
+        except RequestRefused as refused:
+            if not self._asks_lite or refused.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+        self._asks_lite = False  # brokers of 4.9 know one pull for all
+        return await self._pull_once(offset, broker_id)
+
+    async def _pull_once(self, offset: int, broker_id: int) -> PullResult:
         membership, settings = self._membership, self._settings
         self.note_progress()
         return await pull(
@@ -176,5 +187,5 @@ class QueueReader:
             suspend_ms=settings.suspend_ms,
             timeout_ms=settings.timeout_ms,
             broker_id=broker_id,
-            is_lite=settings.is_lite,
+            is_lite=self._asks_lite,
         )

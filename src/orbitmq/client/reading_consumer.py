@@ -128,6 +128,8 @@ class ReadingConsumer(SessionUser, ABC):
         await self.offsets.write(ours)
 
     def committed_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        for reader in self._readers.values():
+            reader.note_progress()
         return {queue: offset for queue in self._readers if queue.topic == topic and (offset := self.offsets.known(queue)) is not None}
 
     def running_info(self) -> ConsumerRunningInfo:
@@ -153,6 +155,7 @@ class ReadingConsumer(SessionUser, ABC):
         )
 
     def _progress(self, reader: QueueReader) -> QueueProgress:
+        reader.note_progress()
         clock, cache = self.session.clock, reader.cache
         ago_s = _finished_s_ago(reader)
         first, last = cache.commit_offset or 0, (cache.commit_offset or 0) + cache.span

@@ -89,6 +89,7 @@ class ClientSession:
         )
         self.members: list[Member] = []
         self.requests: dict[str, asyncio.Future[ReceivedMessage]] = {}  # that wait for their reply, by correlation id
+        self.brokers_without_lite_pull: set[str] = set()  # by address
         self._introducing = asyncio.Lock()
         self._known_by: object = None  # see `introduce`
         self._routes: dict[str, TopicRoute] = {}

@@ -125,6 +125,8 @@ class Trace(SessionUser, SendObserver):
             )
 
     def transaction_ended(self, group: str, end: TransactionEnd) -> None:
+        if not end.is_traced:
+            return
         self._add(
             TransactionEnded(
                 time_ms=self.session.clock.now_ms(),

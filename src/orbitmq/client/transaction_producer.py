@@ -164,7 +164,8 @@ class TransactionProducer(Producer):
         address: str | None = None
         with contextlib.suppress(OrbitError):  # the local transaction has ended, whatever became of the route
             address = (await self._route(outgoing.topic)).master(sent.queue.broker_name)
-        await self._end(address, header, problem, properties.parse(outgoing.properties), sent.region)
+        told = {properties.MSG_REGION: sent.region or "", properties.TRACE_ON: "true" if sent.is_traced else "false"}
+        await self._end(address, header, problem, {**properties.parse(outgoing.properties), **told})
 
     async def _end(
         self,
@@ -172,7 +173,6 @@ class TransactionProducer(Producer):
         header: EndTransactionRequestHeader,
         problem: Exception | None,
         found: Mapping[str, str],
-        region: str | None,
     ) -> None:
         """Tell a broker, which does not answer; when it cannot be told, it will ask."""
         request = RemotingCommand.request(RequestCode.END_TRANSACTION, header)
@@ -189,11 +189,12 @@ class TransactionProducer(Producer):
             msg_id=header.msg_id,
             tags=found.get(properties.TAGS),
             keys=found.get(properties.KEYS),
-            region=region,
+            region=found.get(properties.MSG_REGION),
             broker_address=address or "",
             transaction_id=header.transaction_id,
             state=TransactionState(header.commit_or_rollback),
             from_check=bool(header.from_transaction_check),
+            is_traced=found.get(properties.TRACE_ON) != "false",
         )
         tell(self.observers, lambda observer: observer.transaction_ended(self.group, end))
 
@@ -226,4 +227,4 @@ class TransactionProducer(Producer):
             transaction_id=asked.transaction_id,
             target_broker=asked.target_broker,
         )
-        await self._end(address, header, problem, message.properties, message.properties.get(properties.MSG_REGION))
+        await self._end(address, header, problem, message.properties)

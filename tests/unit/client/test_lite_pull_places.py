@@ -94,6 +94,12 @@ class PlacesMachine(RuleBasedStateMachine):
             assert not offsets or queue not in self.hand_out.paused
             model.handed, model.waiting = offsets, model.waiting[len(offsets) :]
 
+    @rule()
+    def give_back(self) -> None:
+        self.hand_out.give_back()
+        for model in self.models.values():
+            model.waiting, model.handed = model.handed + model.waiting, []
+
     @rule(by_hand=st.booleans())
     def commit(self, by_hand: bool) -> None:
         if by_hand:

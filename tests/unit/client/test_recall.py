@@ -1,0 +1,44 @@
+"""Recalls: the handle of a message that comes later, and a broker that cannot take it back."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client_library_room import run
+from orbitmq.client.messages import Message
+from orbitmq.client.producer import Producer
+from orbitmq.client.recall import RecallHandle
+from orbitmq.common.errors import MessageIllegal, RequestRefused
+from orbitmq.embedded.cluster import EmbeddedCluster
+
+names = st.text(st.characters(exclude_characters=" ", exclude_categories=["Cs"]), min_size=1)
+
+
+def handle(text: str) -> str:
+    return urlsafe_b64encode(text.encode()).decode()
+
+
+@given(names, names, st.integers(0, 2**62), names, st.booleans())
+def test_a_handle_says_what_it_is_for_padded_or_not(topic: str, broker: str, time_ms: int, msg_id: str, is_padded: bool) -> None:
+    text = handle(f"v1 {topic} {broker} {time_ms} {msg_id}")
+    assert RecallHandle.parse(text if is_padded else text.rstrip("=")) == RecallHandle(topic, broker, time_ms, msg_id)
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "ü", handle("v2 T b 1 ID"), handle("v1 T b soon ID"), handle("v1 T b 1"), "////"])
+def test_what_is_no_handle_is_refused_with_where_to_find_one(text: str) -> None:
+    with pytest.raises(MessageIllegal, match="is no recall handle; take the one of the SendResult"):
+        RecallHandle.parse(text)
+
+
+def test_a_broker_that_cannot_recall_is_said_to_be_so() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        async with Producer(cluster.name_server_address) as producer:
+            await producer.send(Message("T", b"makes the topic"))
+            with pytest.raises(RequestRefused, match=r"broker broker-a did not recall ID: it cannot recall messages; .* not supported"):
+                await producer.recall("T", handle("v1 T broker-a 99999999999999 ID"))
+
+    run(scenario)
