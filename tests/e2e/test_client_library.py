@@ -10,9 +10,12 @@ import pytest
 
 from client_library_room import FROM_FIRST, consuming, run, until
 from orbitmq.client.messages import Message, ReceivedMessage, SendStatus
-from orbitmq.client.producer import Producer, ProducerSettings
+from orbitmq.client.outbox import ProducerSettings
+from orbitmq.client.producer import Producer
 from orbitmq.client.push_consumer import Listener, PushConsumer
-from orbitmq.common.errors import MessageIllegal, NotFound, RemoteUnavailable, RequestRefused
+from orbitmq.client.session import ClientSession
+from orbitmq.client.settings import ClientSettings
+from orbitmq.common.errors import MessageIllegal, NotFound, RemoteUnavailable, RequestRefused, WrongCall
 from orbitmq.embedded.cluster import EmbeddedCluster, free_port
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.subscriptions import MessageModel
@@ -182,3 +185,28 @@ def test_a_name_server_that_is_not_there_is_said_to_be_so() -> None:
                 await producer.send(Message("T", b"x"))
 
     asyncio.run(main())
+
+
+def test_a_group_has_one_consumer_in_a_session() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        session = ClientSession(ClientSettings(name_servers=cluster.name_server_address))
+        async with PushConsumer(session, "g", print) as first:
+            with pytest.raises(WrongCall, match="group g has a consumer in this session already"):
+                await PushConsumer(session, "g", print).__aenter__()
+            assert session.members == [first.membership]
+        await session.close()
+
+    run(scenario)
+
+
+def test_many_sends_to_a_topic_that_they_make_ask_for_its_route_once() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        async with Producer(cluster.name_server_address) as producer:
+            results = await asyncio.gather(*(producer.send(Message("T", b"x")) for _ in range(2_000)))
+            assert {result.status for result in results} == {SendStatus.SEND_OK}
+            assert "T" in producer.topics()
+            await producer.session.refresh_routes()
+            assert "T" not in producer.topics()
+            assert producer.session.known_route("T") is not None
+
+    run(scenario)

@@ -76,7 +76,10 @@ class SendStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """Where a message went. `msg_id` is the one that its producer gave it, `offset_msg_id` says where it is stored."""
+    """Where a message went. `msg_id` is the one that its producer gave it, `offset_msg_id` says where it is stored.
+
+    Of a batch both have one id for each message, with commas between.
+    """
 
     status: SendStatus
     msg_id: str

@@ -81,24 +81,27 @@ class Outbox:
             raise MessageIllegal(f"a batch has messages of one topic, not of {len(topics)}: {', '.join(sorted(topics)) or 'none at all'}")
         (topic,) = topics
         items: list[batch.BatchItem] = []
-        size = begin = 0
+        keys: list[str] = []
+        size = 0
         for at, message in enumerate(messages):
             if message.delay_level or message.delay_ms is not None or message.deliver_at_ms is not None:
                 raise MessageIllegal("a message of a batch cannot come later: send it alone")
             _check(topic, message.body, self._settings.size_max)
-            texts = {**message.wire_properties(), **self._instance(), properties.UNIQUE_KEY: self._ids.next()}
+            key = self._ids.next()
+            texts = {**message.wire_properties(), **self._instance(), properties.UNIQUE_KEY: key}
             item = batch.BatchItem(message.flag, message.body, properties.encode(texts))
             if items and size + item.size > self._settings.size_max:
-                yield self._batch(topic, items, messages[begin:at])
-                items, size, begin = [], 0, at
+                yield self._batch(topic, items, keys, messages[at - len(items) : at])
+                items, keys, size = [], [], 0
             items.append(item)
+            keys.append(key)
             size += item.size
-        yield self._batch(topic, items, messages[begin:])
+        yield self._batch(topic, items, keys, messages[len(messages) - len(items) :])
 
-    def _batch(self, topic: str, items: list[batch.BatchItem], messages: Sequence[Message]) -> Outgoing:
-        key = self._ids.next()
-        texts = properties.write({properties.WAIT: "true", properties.UNIQUE_KEY: key})
-        return Outgoing(self._names.wire(topic), batch.encode(items), 0, 0, texts, key, True, messages)
+    def _batch(self, topic: str, items: list[batch.BatchItem], keys: list[str], messages: Sequence[Message]) -> Outgoing:
+        """No key of its own: brokers of 4.9 would store that one with every message in place of the message's."""
+        texts = properties.write({properties.WAIT: "true"})
+        return Outgoing(self._names.wire(topic), batch.encode(items), 0, 0, texts, ",".join(keys), True, messages)
 
     def _instance(self) -> Mapping[str, str]:
         return {properties.INSTANCE_ID: self._names.name} if self._names.name else _NOTHING

@@ -67,15 +67,13 @@ class Producer(SessionUser):
         self.group = group
         self.settings = settings or ProducerSettings()
         self.observers: list[SendObserver] = []
+        self._made_topics: dict[str, TopicRoute] = {}  # whose first message makes them; until the name servers know them
         self._wire_group = self.session.names.wire(group)
         self._new_topic = AUTO_CREATE_TOPIC, str(self.settings.new_topic_queue_count)
         self._clock = self.session.clock
         self._faults = BrokerFaults() if self.settings.avoid_slow_brokers else None
-        random = Random()
-        self._choice = QueueChoice(random.getrandbits(16), self._faults)
-        address = hosts.pack(self.session.client_id.partition("@")[0], 0)[:-4]
-        ids = UniqueIds(address=address, pid=os.getpid(), process_number=random.getrandbits(32), now_ms=self._clock.now_ms)
-        self.outbox = Outbox(self.settings, self.session.names, ids)
+        self._choice = QueueChoice(Random().getrandbits(16), self._faults)
+        self.outbox = Outbox(self.settings, self.session.names, self.new_ids())
 
     async def start(self) -> None:
         """Be known to brokers from now on."""
@@ -85,6 +83,11 @@ class Producer(SessionUser):
         """Leave; what is under way is given up."""
         await self.session.leave(self)
         await super().close()
+
+    def new_ids(self) -> UniqueIds:
+        """Ids for messages that are not made by the outbox; one of their own for each thread that makes some."""
+        address = hosts.pack(self.session.client_id.partition("@")[0], 0)[:-4]
+        return UniqueIds(address=address, pid=os.getpid(), process_number=Random().getrandbits(32), now_ms=self._clock.now_ms)
 
     # -- as a member of its session
 
@@ -96,9 +99,10 @@ class Producer(SessionUser):
         return None
 
     def topics(self) -> Iterable[str]:
-        return ()
+        return tuple(self._made_topics)
 
-    async def routes_changed(self) -> None: ...
+    async def routes_changed(self) -> None:
+        self._made_topics = {topic: route for topic, route in self._made_topics.items() if self.session.known_route(topic) is None}
 
     def serves(self) -> Mapping[int, MemberHandler]:
         return {RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._take_reply}
@@ -194,6 +198,9 @@ class Producer(SessionUser):
 
     async def _route(self, topic: str) -> TopicRoute:
         """The route of a topic; of one that does not exist yet, that of the topic whose example brokers follow."""
+        made = self._made_topics.get(topic)
+        if made is not None:
+            return made
         try:
             return await self.session.route(topic)
         except NotFound as missing:
@@ -201,16 +208,16 @@ class Producer(SessionUser):
                 template = await self.session.route(AUTO_CREATE_TOPIC)
             except NotFound:
                 raise NotFound(f"{missing}; brokers make topics by themselves only with autoCreateTopicEnable=true") from missing
-            return template.as_template(topic, self.settings.new_topic_queue_count)
+            made = self._made_topics[topic] = template.as_template(topic, self.settings.new_topic_queue_count)
+            return made
 
     def _target(self, route: TopicRoute, outgoing: Outgoing, selector: QueueSelector | None, last_broker: str | None) -> MessageQueue:
         if not route.write_queues:
             raise NotFound(f"topic {route.topic} has no queue that may be written to: see its permissions, and whether its masters are up")
-        message = outgoing.messages[0]
         if selector is not None:
-            return selector(route.write_queues, message)
-        if message.sharding_key is not None and not outgoing.is_batch:
-            return by_sharding_key(route.write_queues, message)
+            return selector(route.write_queues, outgoing.messages[0])
+        if not outgoing.is_batch and outgoing.messages[0].sharding_key is not None:
+            return by_sharding_key(route.write_queues, outgoing.messages[0])
         chosen = self._choice.choose(route, last_broker, self._clock.monotonic_ms())
         assert chosen is not None, "there are queues"
         return chosen
@@ -259,18 +266,20 @@ class Producer(SessionUser):
             except (RemoteError, RequestRefused) as problem:
                 self._note(target, FAILURE_LATENCY_MS)
                 if isinstance(problem, RequestRefused) and problem.code not in _RETRIED:
-                    raise
+                    remark = f"{target.broker_name} refused a message to topic {outgoing.topic}: {problem.remark}"
+                    raise RequestRefused(problem.code, remark) from problem
                 failures.append(f"{target.broker_name}: {problem}")
                 last, last_problem = target, problem
                 if isinstance(problem, RequestRefused) and problem.code == ResponseCode.TOPIC_NOT_EXIST:
                     self.session.forget_route(outgoing.topic)
+                    self._made_topics.pop(outgoing.topic, None)
                 continue
             self._note(target, clock.monotonic_ms() - began_ms)
             if result.status is SendStatus.SEND_OK or not settings.retry_when_not_safe or len(failures) == settings.retries:
                 return result
             failures.append(f"{target.broker_name}: {result.status.value}")
             last = target
-        told = "; ".join(failures) or "the time was over before anything was sent"
+        told = "; ".join(dict.fromkeys(failures)) or "the time was over before anything was sent"
         raise SendFailed(f"a message to topic {outgoing.topic} was not sent within {timeout_ms} ms: {told}") from last_problem
 
     async def _send_once(self, address: str, outgoing: Outgoing, queue: MessageQueue, timeout_ms: int) -> SendResult:

@@ -18,7 +18,7 @@ from orbitmq.client.periodic import repeat
 from orbitmq.client.routes import MASTER_ID, TopicRoute, broker_addresses
 from orbitmq.client.settings import ClientSettings
 from orbitmq.common.clock import Clock, SystemClock
-from orbitmq.common.errors import NotFound, OrbitError, RemoteError, RemoteUnavailable, RequestRefused
+from orbitmq.common.errors import NotFound, OrbitError, RemoteError, RemoteUnavailable, RequestRefused, WrongCall
 from orbitmq.protocol.bodies.clients import ConsumerData, HeartbeatData, MessageQueue
 from orbitmq.protocol.bodies.nameserver import ClusterInfo, TopicRouteData
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -124,7 +124,11 @@ class ClientSession:
         await self.client.close()
 
     async def join(self, member: Member) -> None:
-        """Have heartbeats tell of a member."""
+        """Have heartbeats tell of a member; WrongCall when its group has one here, which brokers could not tell from it."""
+        consumer = member.consumer_data()
+        groups = [found.group for other in self.members if (found := other.consumer_data()) is not None]
+        if consumer is not None and consumer.group in groups:
+            raise WrongCall(f"group {consumer.group} has a consumer in this session already; another one needs a session of its own")
         self.members.append(member)
         await self.start()
 
