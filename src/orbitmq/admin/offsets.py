@@ -17,23 +17,12 @@ from orbitmq.admin.calls import Calls, config_lines
 from orbitmq.admin.groups import GroupOperations
 from orbitmq.admin.positions import AtOffset, AtTime, Edge, Position
 from orbitmq.admin.topics import TopicOperations
+from orbitmq.client import queue_offsets
 from orbitmq.common.errors import NotFound, RequestRefused
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.nameserver import PERM_READ
 from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.headers.offsets import (
-    CloneGroupOffsetRequestHeader,
-    GetMaxOffsetRequestHeader,
-    GetMaxOffsetResponseHeader,
-    GetMinOffsetRequestHeader,
-    GetMinOffsetResponseHeader,
-    QueryConsumerOffsetRequestHeader,
-    QueryConsumerOffsetResponseHeader,
-    ResetOffsetRequestHeader,
-    SearchOffsetRequestHeader,
-    SearchOffsetResponseHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
+from orbitmq.protocol.headers.offsets import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 
 _TO_THE_END: Final = -1  # as a time
 _KEEPS_RESETS: Final = "useServerSideResetOffset"
@@ -70,21 +59,15 @@ class OffsetOperations:
 
     async def first(self, queue: MessageQueue) -> int:
         """The offset of the first message of a queue."""
-        header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
-        response = await self._calls.ask(await self._address(queue), RequestCode.GET_MIN_OFFSET, header)
-        return GetMinOffsetResponseHeader.from_fields(response.ext_fields).offset
+        return await queue_offsets.min_offset(self._calls.session, queue)
 
     async def end(self, queue: MessageQueue) -> int:
         """The offset that the next message of a queue will have."""
-        header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
-        response = await self._calls.ask(await self._address(queue), RequestCode.GET_MAX_OFFSET, header)
-        return GetMaxOffsetResponseHeader.from_fields(response.ext_fields).offset
+        return await queue_offsets.max_offset(self._calls.session, queue)
 
     async def at_time(self, queue: MessageQueue, time_ms: int) -> int:
         """The offset of the message that was stored at a time; 4.9 takes the nearest one."""
-        header = SearchOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms)
-        response = await self._calls.ask(await self._address(queue), RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        return SearchOffsetResponseHeader.from_fields(response.ext_fields).offset
+        return await queue_offsets.offset_at(self._calls.session, queue, time_ms)
 
     async def at(self, queue: MessageQueue, position: Position) -> int:
         """The offset of a place in a queue; RequestRefused when the queue has no such one."""
@@ -111,20 +94,11 @@ class OffsetOperations:
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
         """Up to where a group has consumed a queue; None when it never did."""
-        header = QueryConsumerOffsetRequestHeader(
-            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
-        )
-        response = await self._calls.ask(
-            await self._address(queue), RequestCode.QUERY_CONSUMER_OFFSET, header, also=(ResponseCode.QUERY_NOT_FOUND,)
-        )
-        if response.code == ResponseCode.QUERY_NOT_FOUND:
-            return None
-        return QueryConsumerOffsetResponseHeader.from_fields(response.ext_fields).offset
+        return await queue_offsets.group_offset(self._calls.session, group, queue)
 
     async def set(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Say up to where a group has consumed a queue; members that are online will say something else soon: reset it, then."""
-        header = UpdateConsumerOffsetRequestHeader(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset)
-        await self._calls.ask(await self._address(queue), RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        await queue_offsets.set_group_offset(self._calls.session, group, queue, offset)
 
     async def clone(self, source: str, target: str, topic: str | None = None) -> list[str]:
         """Let a group go on where another one is, in one topic or all that it has offsets in; the topics."""
@@ -163,7 +137,7 @@ class OffsetOperations:
         plan = await self.plan_reset(group, topic, to, queues=queues, force=force)
         by_broker: dict[str, list[PlannedReset]] = {}
         for each in plan:
-            by_broker.setdefault(await self._address(each.queue), []).append(each)
+            by_broker.setdefault(await self._calls.session.broker_of(each.queue), []).append(each)
         is_whole = not queues
         await self._calls.change(by_broker, lambda address: self._reset_at(address, group, to, by_broker[address], is_whole, force))
         return plan
@@ -193,6 +167,3 @@ class OffsetOperations:
     ) -> None:
         header = ResetOffsetRequestHeader(group=group, topic=topic, timestamp=time_ms, is_force=force, queue_id=queue_id, offset=offset)
         await self._calls.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
-
-    async def _address(self, queue: MessageQueue) -> str:
-        return await self._calls.session.broker_of(queue)
