@@ -111,28 +111,28 @@ def table(workloads: Result, releases: dict[str, str]) -> str:
                 continue
             ratios = [result.get(f"orbitmq/{peer}", {}).get(measure) for peer in peers]
             verdict = found.get((name, measure))
-            row = [title, called, *map(_number, values), *map(_number, ratios)]
-            rows.append([*row, verdict["goal"] if verdict else "", _word(verdict) if verdict else ""])
+            row = [title, called, *map(number, values), *map(number, ratios)]
+            rows.append([*row, verdict["goal"] if verdict else "", word(verdict) if verdict else ""])
             title = ""
         lost = {releases[each]: result[each].get("rounds_lost", 0) if each in result else "all" for each in contenders}
         if any(lost.values()):
             rows.append([title, "rounds lost", ", ".join(f"{release} {count}" for release, count in lost.items() if count)])
-    return _aligned(rows)
+    return aligned(rows)
 
 
-def _word(verdict: Result) -> str:
+def word(verdict: Result) -> str:
     if verdict["met"] is None:
         return "not measured"
     return ("met" if verdict["met"] else "MISSED") + (" (noisy)" if verdict["noisy"] else "")
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
+def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Words to the left, numbers to the right; a row that is shorter than the first has text at its end, which takes no part."""
     whole = [row for row in rows if len(row) == len(rows[0])]
     widths = [max(map(len, column)) for column in zip(*whole, strict=True)]

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from _harness import APACHE_JVM_OPTIONS, ask, build_mqload
+from _harness import APACHE_JVM_OPTIONS, ask, ask_at, build_mqload
 from interop import apache
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command import RemotingCommand
@@ -121,6 +121,12 @@ class Desk:
         if answer.code != 0:
             raise RuntimeError(f"{code.name} {fields}: the broker answered {answer!r}")
         return answer.ext_fields or {}
+
+
+def wait_for_route(name_server: str, topic: str) -> None:
+    """Wait until clients can find the topic."""
+    question = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": topic})
+    apache.wait_until(lambda: ask_at(name_server, question).code == 0, f"a route of {topic} at {name_server}")
 
 
 def send(server: apache.Server, messages: int, *more: str) -> None:

@@ -15,11 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from _broker_room import Desk, broker
-from _harness import Pace, Result, ask_at, busy_seconds, compare, cpu_seconds, medians, rss_mb, running, take_turns
+from _broker_room import Desk, broker, wait_for_route
+from _harness import Pace, Result, busy_seconds, compare, cpu_seconds, medians, rss_mb, running, take_turns
 from interop import apache, subject
-from orbitmq.protocol.codes import RequestCode
-from orbitmq.protocol.command import RemotingCommand
 
 TOPIC = "StockBenchmark"
 GROUP = "benchmark_consumer"
@@ -81,13 +79,8 @@ def brokers(contenders: Sequence[str], apache_version: str) -> Iterator[tuple[di
                 with Desk(server) as desk:
                     desk.make_topic(TOPIC)
                     desk.make_group(GROUP)
-                _wait_for_route(addresses[contender])
+                wait_for_route(addresses[contender], TOPIC)
             yield servers, addresses
-
-
-def _wait_for_route(address: str) -> None:
-    question = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": TOPIC})
-    apache.wait_until(lambda: ask_at(address, question).code == 0, f"a route of {TOPIC} at {address}")
 
 
 def drive(server: apache.Server, name_server: str, home: Path, pace: Pace, *, consume: bool) -> Result:

@@ -48,7 +48,7 @@ LOAD_KEYS = (
     *("p50_us", "p99_us", "p999_us", "bytes_per_answer", "rss_mb", "other_cpu"),
 )
 RATIO_KEYS = (
-    *("messages_per_s", "requests_per_s", "server_us_per_message", "server_us_per_request"),
+    *("messages_per_s", "requests_per_s", "server_us_per_message", "server_us_per_request", "client_us_per_message"),
     *("p50_us", "p99_us", "p999_us", "rss_mb", "mean_ms", "b2c_ms", "start_s", "idle_rss_mb"),
 )
 
@@ -312,7 +312,8 @@ def take_turns(
                 tell(f"{where}: this round is lost: {problem}")
                 continue
             latency = f", p99 {report['p99_us']:.0f} µs" if "p99_us" in report else ""
-            cost = f"{report['messages_per_s']:.0f}/s {report['server_us_per_message']:.1f} µs CPU"
+            whose = "server" if "server_us_per_message" in report else "client"
+            cost = f"{report['messages_per_s']:.0f}/s {report[f'{whose}_us_per_message']:.1f} µs CPU"
             tell(f"{where} {cost}{latency}, others {report['other_cpu']:.2f} cores")
     return reports
 

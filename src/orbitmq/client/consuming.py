@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from orbitmq.client.consume_rates import ConsumeRates
@@ -116,7 +116,7 @@ class SideBySide(_Base):
         self._listening = listening(listener, rules.concurrency, self._settled)
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
-        self._overdue: set[Job] = set()  # sent back although a listener still has them
+        self._overdue: set[ReceivedMessage] = set()  # sent back although a listener still has them
 
     def arrived(self, reader: QueueReader) -> None:
         cache = reader.cache
@@ -124,25 +124,26 @@ class SideBySide(_Base):
         if self.observers:
             for message in messages:
                 self._tell_before([message])
-        self._listening.submit([Job(reader, cache, message) for message in messages])
+        self._listening.submit([(reader, cache, message) for message in messages])
 
     async def call(self, message: ReceivedMessage) -> None:
         await self._listening.call(message)
 
-    def _settled(self, job: Job, problem: Exception | None, seconds: float) -> None:
-        message = job.message
-        job.reader.last_finished_s = time.monotonic()
+    def _settled(self, job: Job, problem: Exception | None, began_s: float, ended_s: float) -> None:
+        reader, cache, message = job
+        reader.last_finished_s = ended_s
         if self._is_paused:
             self._changed.set()
         if problem is None and not self.observers:
-            self.rates.note(message.topic, 1, seconds, failed=False)
+            self.rates.note(message.topic, 1, ended_s - began_s, failed=False)
         else:
-            self._note((message,), problem, seconds)
+            self._note((message,), problem, ended_s - began_s)
         if problem is None or self._rules.gives_up:
-            job.cache.finish_one(message)
-        elif job not in self._overdue:
+            cache.finish_one(message)
+        elif message not in self._overdue:
             self._spawn(self._again(job, problem.delay_level if isinstance(problem, ConsumeLater) else 0))
-        self._overdue.discard(job)
+        if self._overdue:
+            self._overdue.discard(message)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -151,39 +152,38 @@ class SideBySide(_Base):
 
     async def _again(self, job: Job, delay_level: int) -> None:
         """Send a message back; when nobody takes it, hand it out again here after a while."""
-        if await self._send_back.send_back(job.message, delay_level):
-            job.cache.finish_one(job.message)
+        reader, cache, message = job
+        if await self._send_back.send_back(message, delay_level):
+            cache.finish_one(message)
             return
         await asyncio.sleep(_RETRY_HERE_S)
-        if not job.reader.is_dropped and not self._is_paused:
-            self._listening.submit([replace(job, message=job.message.once_more())])
+        if not reader.is_dropped and not self._is_paused:
+            self._listening.submit([(reader, cache, message.once_more())])
 
-    async def _take_away(self, job: Job) -> None:
+    async def _take_away(self, cache: ProcessQueue, message: ReceivedMessage) -> None:
         """Let somebody else have a message that a listener does not come back with; what fails is tried again at the next look."""
-        if self._rules.gives_up or await self._send_back.send_back(job.message, _TIMED_OUT_LEVEL):
-            job.cache.finish_one(job.message)
+        if self._rules.gives_up or await self._send_back.send_back(message, _TIMED_OUT_LEVEL):
+            cache.finish_one(message)
         else:
-            self._overdue.discard(job)
+            self._overdue.discard(message)
 
     async def pause(self) -> None:
         self._is_paused = True
         self._listening.forget()
-        while self._listening.running:
+        while self._listening.is_busy:
             self._changed.clear()
             await self._changed.wait()
 
     async def released(self, reader: QueueReader) -> None: ...
 
     def send_back_overdue(self) -> None:
-        now_s = time.perf_counter()
-        for running in list(self._listening.running.values()):
-            job = running.job
-            if now_s - running.began_s > self._rules.timeout_s and job not in self._overdue:
-                self._overdue.add(job)
-                log.warning(
-                    "listener_overdue group=%s msg_id=%s seconds=%.0f", self._rules.group, job.message.msg_id, now_s - running.began_s
-                )
-                self._spawn(self._take_away(job))
+        now_s = time.monotonic()
+        for (_, cache, message), began_s in list(self._listening.running.values()):
+            seconds = now_s - began_s
+            if seconds > self._rules.timeout_s and message not in self._overdue:
+                self._overdue.add(message)
+                log.warning("listener_overdue group=%s msg_id=%s seconds=%.0f", self._rules.group, message.msg_id, seconds)
+                self._spawn(self._take_away(cache, message))
 
     def close(self) -> None:
         self._listening.close()

@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar, cast
 
 from orbitmq.client.messages import ReceivedMessage
@@ -28,24 +27,10 @@ Listener = Callable[[ReceivedMessage], object] | Callable[[ReceivedMessage], Awa
 T = TypeVar("T")
 
 
-@dataclass(slots=True, eq=False)
-class Job:
-    """A message that a listener gets, and where it is finished. Equal only to itself."""
-
-    reader: QueueReader
-    cache: ProcessQueue
-    message: ReceivedMessage
-
-
-class Running(NamedTuple):
-    """What a worker does now."""
-
-    job: Job
-    began_s: float
-
-
-# Told how a call ended, and how long it took; None: the listener took the message.
-Settled = Callable[[Job, Exception | None, float], None]
+# A message that a listener gets, who read it, and where it is finished. A plain tuple: they are made by the ten thousand.
+Job = tuple[QueueReader, ProcessQueue, ReceivedMessage]
+# Told how a call ended, when it began and when it ended; None: the listener took the message.
+Settled = Callable[[Job, Exception | None, float, float], None]
 MayGoOn = Callable[[], bool]
 
 
@@ -65,11 +50,12 @@ class Listening(ABC):
         self._settled = settled
         self._waiting: deque[Job] = deque()
         self._active = 0
-        self.running: dict[int, Running] = {}  # by worker
+        self.running: dict[int, tuple[Job, float]] = {}  # what each worker does now, and since when
 
     @property
-    def is_idle(self) -> bool:
-        return not self._waiting and not self._active
+    def is_busy(self) -> bool:
+        """Whether a listener has a message now, or the end of a call is not told yet."""
+        return bool(self.running)
 
     @abstractmethod
     def submit(self, jobs: Iterable[Job]) -> None:
@@ -123,20 +109,21 @@ class CoroutineListening(Listening):
 
     async def _work(self) -> None:
         waiting, listener, settled, running = self._waiting, self._listener, self._settled, self.running
-        me, calls, clock = id(asyncio.current_task()), 0, time.perf_counter
+        me, calls, clock = id(asyncio.current_task()), 0, time.monotonic
         try:
             while waiting:
                 job = waiting.popleft()
-                if job.reader.is_dropped:
+                if job[0].is_dropped:
                     continue
                 began_s = clock()
-                running[me] = Running(job, began_s)
+                running[me] = job, began_s
                 problem: Exception | None = None
                 try:
-                    await listener(job.message)
+                    await listener(job[2])
                 except Exception as raised:
                     problem = raised
-                settled(job, problem, clock() - began_s)
+                del running[me]
+                settled(job, problem, began_s, clock())
                 calls += 1
                 if calls % _CALLS_IN_A_ROW == 0:
                     await asyncio.sleep(0)
@@ -176,7 +163,7 @@ class ThreadListening(Listening):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="listener")
         self._lock = threading.Lock()  # of `_active`: a worker ends only while nothing waits
-        self._done: deque[tuple[Job, Exception | None, float]] = deque()
+        self._done: deque[tuple[Job, Exception | None, float, float]] = deque()
         self._is_told = False  # the loop knows that something is done
         self._look: asyncio.TimerHandle | None = None
 
@@ -201,27 +188,31 @@ class ThreadListening(Listening):
             self._add_workers(len(self._waiting))
 
     def _work(self) -> None:
-        me, clock, listener = threading.get_ident(), time.perf_counter, self._listener
+        me, clock, listener = threading.get_ident(), time.monotonic, self._listener
         while True:
             with self._lock:
                 if not self._waiting:
                     self._active -= 1
-                    self.running.pop(me, None)
                     return
                 job = self._waiting.popleft()
-            if job.reader.is_dropped:
+            if job[0].is_dropped:
                 continue
             began_s = clock()
-            self.running[me] = Running(job, began_s)
+            self.running[me] = job, began_s
             problem: Exception | None = None
             try:
-                listener(job.message)
+                listener(job[2])
             except Exception as raised:
                 problem = raised
-            self._done.append((job, problem, clock() - began_s))
+            self._done.append((job, problem, began_s, clock()))
+            del self.running[me]
             if not self._is_told:
                 self._is_told = True
                 self._tell()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.running or self._done)
 
     def _tell(self) -> None:
         assert self._loop is not None
