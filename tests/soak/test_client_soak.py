@@ -7,6 +7,7 @@ that fail now and then; the broker is restarted every few minutes. Prints one JS
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -121,18 +122,20 @@ class Soak:
         while self.is_open(kind):
             consumer = PushConsumer(self.mq.name_server, kind, lambda message: self.take(kind, message), settings=settings)
             consumer.subscribe("T")
-            async with consumer:
-                await asyncio.sleep(self.choose.uniform(5, 30) if time.monotonic() < self.end else 2)
+            with contextlib.suppress(OrbitError):  # a cluster that is away at the start is tried again
+                async with consumer:
+                    await asyncio.sleep(self.choose.uniform(5, 30) if time.monotonic() < self.end else 2)
 
     async def poll(self) -> None:
         settings = LitePullSettings(consume_from=FIRST)
         while self.is_open("lite"):
-            async with LitePullConsumer(self.mq.name_server, "lite", settings=settings) as consumer:
-                consumer.subscribe("T")
-                until = time.monotonic() + self.choose.uniform(5, 30)
-                while time.monotonic() < until and self.is_open("lite"):
-                    for message in await consumer.poll(timeout_ms=500):
-                        self.take("lite", message)
+            with contextlib.suppress(OrbitError):
+                async with LitePullConsumer(self.mq.name_server, "lite", settings=settings) as consumer:
+                    consumer.subscribe("T")
+                    until = time.monotonic() + self.choose.uniform(5, 30)
+                    while time.monotonic() < until and self.is_open("lite"):
+                        for message in await consumer.poll(timeout_ms=500):
+                            self.take("lite", message)
 
     async def restart(self) -> None:
         while time.monotonic() + RESTART_EVERY_S < self.end:

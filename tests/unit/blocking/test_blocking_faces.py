@@ -20,7 +20,7 @@ from orbitmq.blocking import admin as nouns
 
 # What sessions and brokers call, and not applications.
 _INNER = {
-    *("producer_group", "consumer_data", "topics", "routes_changed", "serves", "send_outgoing"),
+    *("producer_group", "consumer_data", "topics", "routes_changed", "serves", "send_outgoing", "new_ids"),
     *("queues_changed", "rebalance_soon", "reset_offsets", "committed_offsets", "running_info", "consume_directly"),
 }
 _FACES: list[tuple[type, type, set[str]]] = [
