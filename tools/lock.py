@@ -12,7 +12,8 @@ def main() -> None:
     """Resolve with uv, then weigh what this platform would download."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--target", f"{folder}/uv", "uv"], check=True)
-        options = "pyproject.toml --extra dev --extra spark --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade"
+        options = "pyproject.toml --extra dev --extra spark"
+        options += " --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade"
         subprocess.run([f"{folder}/uv/bin/uv", "pip", "compile", "--quiet", *options.split(), "-o", f"{folder}/lock"], check=True)
         pins = Path(folder, "lock").read_text()
         wheels = Path(folder, "wheels")

@@ -9,7 +9,8 @@ from collections import Counter
 import pytest
 
 from orbitmq.client.messages import Message, ReceivedMessage
-from orbitmq.client.producer import Producer, ProducerSettings
+from orbitmq.client.outbox import ProducerSettings
+from orbitmq.client.producer import Producer
 from orbitmq.client.push_consumer import ConsumerSettings, PushConsumer
 from orbitmq.common.errors import OrbitError
 from orbitmq.protocol.bodies.subscriptions import ConsumeFromWhere
