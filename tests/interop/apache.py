@@ -28,6 +28,7 @@ READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 20.0
 _PORTS = range(22_000, 22_990)  # below the range from which systems take client ports
 _DOWNLOAD_MB = {"4": 28, "5": 102}
+_CLIENT_ONLY = ("4.9.8",)  # its servers are not published as a whole
 _OPENED_PACKAGES = ("java.nio", "sun.nio.ch", "java.lang", "java.util", "jdk.internal.ref", "jdk.internal.misc")
 # Small and quick to start: the tests run several JVMs next to each other for some seconds.
 _JVM_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -126,7 +127,7 @@ class Release:
         print(f"fetching Apache RocketMQ {self.version} into {self.cache}: some {size} MB", file=sys.stderr, flush=True)
         self.cache.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(prefix="fetching.", dir=self.cache))
-        pom = HERE / ("pom-5.xml" if self.is_5 else "pom-4.9.xml")
+        pom = HERE / ("pom-5.xml" if self.is_5 else "pom-client-4.9.xml" if self.version in _CLIENT_ONLY else "pom-4.9.xml")
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={new}"]
         maven = ["mvn", "-q", "-B", "-f", str(pom), f"-Drocketmq.version={self.version}", *goal]
         run = subprocess.run(maven, capture_output=True, text=True, check=False)

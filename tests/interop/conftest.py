@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from interop import apache, broker_pair, subject
+from interop import apache, broker_pair, client_matrix_room, subject
 from interop.apache import ApacheUnavailable, Release
 from interop.broker_conversation import BrokerConversation
+from interop.client_matrix_room import Room
 from interop.conversation import Conversation, forget_everything
 from requirements_table import lack
 
@@ -75,3 +76,10 @@ def broker_addresses(apache_5: Release, name_servers: tuple[str, str], module_ho
 def both_brokers(broker_addresses: tuple[str, str]) -> Iterator[BrokerConversation]:
     with broker_pair.conversation(broker_addresses) as talk:
         yield talk
+
+
+@pytest.fixture(scope="session", params=client_matrix_room.EVERY)
+def room(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
+    """Each cluster that the client library is tried with: pytest runs the tests of all modules with one, then those with the next."""
+    with client_matrix_room.opened_room(request.param, tmp_path_factory.mktemp(f"clients-{request.param}")) as opened:
+        yield opened

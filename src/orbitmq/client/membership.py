@@ -7,6 +7,7 @@ what brokers ask.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,13 +15,13 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from orbitmq.client.offset_store import OffsetStore
-from orbitmq.client.pulling import subscription
+from orbitmq.client.pulling import check_expression, subscription
 from orbitmq.client.queue_offsets import max_offset, offset_at
 from orbitmq.client.rebalance import Averagely, Strategy, allocate
-from orbitmq.client.routes import TopicRoute
+from orbitmq.client.routes import TopicRoute, broker_addresses
 from orbitmq.client.served import AskedConsumer, ConsumerAnswers
 from orbitmq.client.session import ClientSession, MemberHandler
-from orbitmq.common.errors import NotFound, OrbitError
+from orbitmq.common.errors import NotFound, OrbitError, RemoteError
 from orbitmq.common.topic_names import RETRY_PREFIX
 from orbitmq.protocol.bodies.clients import ConsumerData, MessageQueue, decode_consumer_ids
 from orbitmq.protocol.bodies.subscriptions import TAG, ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
@@ -104,12 +105,16 @@ class Membership:
         """Join the group, and share its queues from now on."""
         if self.is_clustering and self.settings.consume_type is not ConsumeType.CONSUME_ACTIVELY:  # who pulls, sends nothing back
             self.subscribe(RETRY_PREFIX + self.group)
-        for topic in tuple(self.subscriptions):
+        for topic, wanted in tuple(self.subscriptions.items()):
             try:
-                await self.session.route(topic)
+                route = await self.session.route(topic)
             except NotFound:
                 if not topic.startswith(RETRY_PREFIX):  # that one the broker makes when it hears of the group
                     log.warning("topic_not_there topic=%s group=%s; it is read once it exists", topic, self.group)
+            else:
+                for address in broker_addresses([route], masters_only=False):
+                    with contextlib.suppress(RemoteError):  # it is asked again before the first pull
+                        await check_expression(self.session, address, self.group, wanted)
         await self.session.join(self)
         await self.session.heartbeat()
         await self.rebalance()

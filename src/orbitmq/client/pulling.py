@@ -12,7 +12,7 @@ from orbitmq.message import flags
 from orbitmq.message.record import decode_all
 from orbitmq.message.tag_expression import tags_of
 from orbitmq.message.tags import java_hash
-from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.clients import CheckClientRequestBody, MessageQueue
 from orbitmq.protocol.bodies.subscriptions import SUBSCRIBE_ALL, TAG, SubscriptionData, is_tag_type
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
@@ -72,6 +72,20 @@ def subscription(topic: str, expression: str | None, kind: str = TAG, version: i
     return SubscriptionData(topic, expression, version, tags, tuple(dict.fromkeys(map(java_hash, tags))))
 
 
+async def check_expression(session: ClientSession, address: str, group: str, wanted: SubscriptionData) -> None:
+    """See that a broker understands an expression; RequestRefused when not: pulled with it, the broker would hand out everything."""
+    kind, expression = wanted.expression_type, wanted.sub_string
+    if kind is None or expression is None or is_tag_type(kind) or (address, kind, expression) in session.understood:
+        return
+    body = CheckClientRequestBody(session.client_id, group, wanted).encode()
+    try:
+        await session.ask(address, RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
+    except RequestRefused as refused:
+        problem = f"the broker at {address} refuses the {kind} expression {expression!r} of topic {wanted.topic}: {refused}"
+        raise RequestRefused(refused.code, problem) from refused
+    session.understood.add((address, kind, expression))
+
+
 async def pull_raw(
     session: ClientSession,
     group: str,
@@ -107,6 +121,7 @@ async def pull_raw(
         subscription=wanted.sub_string,
         expression_type=wanted.expression_type,
     )
+    await check_expression(session, address, group, wanted)
     response = await _ask(session, address, header, timeout_ms, is_lite=is_lite)
     status = _STATUSES.get(response.code)
     if status is None:

@@ -90,6 +90,7 @@ class ClientSession:
         self.members: list[Member] = []
         self.requests: dict[str, asyncio.Future[ReceivedMessage]] = {}  # that wait for their reply, by correlation id
         self.brokers_without_lite_pull: set[str] = set()  # by address
+        self.understood: set[tuple[str, str, str]] = set()  # expressions by address of the broker, kind and text
         self._introducing = asyncio.Lock()
         self._known_by: object = None  # see `introduce`
         self._routes: dict[str, TopicRoute] = {}
@@ -259,7 +260,8 @@ class ClientSession:
         try:
             await self.ask(address, RemotingCommand.request(code, header, body))
         except (RemoteError, RequestRefused) as problem:
-            log.info("broker_not_told address=%s code=%d why='%s'", address, code, problem)
+            level = logging.WARNING if isinstance(problem, RequestRefused) else logging.INFO  # who is away comes back by itself
+            log.log(level, "broker_not_told address=%s code=%d why='%s'", address, code, problem)
 
     async def _look_up(self) -> None:
         self.client.name_servers.update(await look_up(self.settings.address_server))

@@ -51,6 +51,7 @@ public class Peer extends Suite {
     private static boolean traced;
 
     public static void main(String[] args) throws Exception {
+        System.setProperty("rocketmq.client.rebalance.waitInterval", "1000"); // what its group did not let it have is tried for again soon
         nameServer = args[0];
         traced = Boolean.parseBoolean(args[1]);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -203,6 +204,7 @@ public class Peer extends Suite {
         DefaultMQPushConsumer made = new DefaultMQPushConsumer(group, traced, null);
         made.setNamesrvAddr(nameServer);
         made.setInstanceName(instance());
+        made.setHeartbeatBrokerInterval(1_000); // one that is skipped while another is under way holds up pulls until the next
         made.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         made.subscribe(topic, "*");
         CONSUMERS.put(group, made);

@@ -72,8 +72,9 @@ def test_golden_consumer_connections_are_read_and_written_as_they_were(body: byt
 
 
 @pytest.mark.parametrize("body", golden(RequestCode.CHECK_CLIENT_CONFIG, is_request=True))
-def test_a_golden_check_of_an_expression_is_read(body: bytes) -> None:
+def test_a_golden_check_of_an_expression_is_read_and_written_as_it_was(body: bytes) -> None:
     check = bodies.CheckClientRequestBody.decode(body)
+    assert check.encode() == body
     assert check.subscription is not None
     assert check.subscription.expression_type == "SQL92"
     assert check.subscription.to_json() == fastjson.loads(body)["subscriptionData"]

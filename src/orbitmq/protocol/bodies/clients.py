@@ -123,6 +123,15 @@ class CheckClientRequestBody:
     subscription: SubscriptionData | None = None
     namespace: str | None = None
 
+    def encode(self) -> bytes:
+        members = {
+            "clientId": self.client_id,
+            "group": self.group,
+            "namespace": self.namespace,
+            "subscriptionData": None if self.subscription is None else self.subscription.to_json(),
+        }
+        return fastjson.dumps({name: value for name, value in members.items() if value is not None})
+
     @classmethod
     def decode(cls, body: bytes | None) -> CheckClientRequestBody:
         members = _members(body, "CheckClientRequestBody") if body else {}

@@ -1,0 +1,155 @@
+"""Clusters that the client library is tried with: the originals 5.5.0 and 4.9.7, and ours; with `mqadmin` and Java clients beside it.
+
+Invariant: whatever a room started has ended when its `with` block is left. `mqadmin` and Java clients start when they are first needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from interop.apache import Release
+from interop.broker_clients import Cluster, admin, original_cluster, our_cluster
+from interop.java_peer import JavaPeer, java_peer
+from interop.programs import Admin
+from orbitmq import (
+    ClientSettings,
+    ConsumeFromWhere,
+    ConsumerSettings,
+    LitePullSettings,
+    Message,
+    MessageQueue,
+    Producer,
+    ProducerSettings,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+)
+from orbitmq.client.listening import Listener
+
+ORIGINALS = ("5.5.0", "4.9.7")
+OURS = "ours"
+EVERY = (*ORIGINALS, OURS)
+JAVA_CLIENTS = ("5.5.0", "4.9.8")
+SETTINGS = {
+    "traceTopicEnable": "true",
+    "enablePropertyFilter": "true",
+    "messageDelayLevel": " ".join(["1s"] * 18),  # so that what comes again comes soon
+    "timerWheelEnable": "true",
+}
+TIMEOUT_MS = 15_000  # a machine that is busy must not make a call fail
+UNICODE = "Größe 日本語 𝄞"
+FROM_FIRST = ConsumerSettings(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+PULLS_FROM_FIRST = LitePullSettings(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+
+
+class Room:
+    """One cluster, and whatever else is needed there."""
+
+    def __init__(self, name: str, cluster: Cluster, home: Path, opened: ExitStack) -> None:
+        self.name = name
+        self.cluster = cluster
+        self.home = home
+        self.client = ClientSettings(name_servers=cluster.name_server.address, timeout_ms=TIMEOUT_MS)
+        self._opened = opened
+        self._admin: Admin | None = None
+        self._peers: dict[str, JavaPeer] = {}
+
+    @property
+    def is_original(self) -> bool:
+        return self.name != OURS
+
+    def topic(self, name: str, queues: int = 4) -> str:
+        """A new topic with so many queues."""
+        self.cluster.make_topics({name: queues})
+        return name
+
+    async def mqadmin(self, *words: str) -> str:
+        """What the cluster's own `mqadmin` prints, that of 5.5.0 for ours."""
+        if self._admin is None:
+            release = Release(self.name if self.is_original else ORIGINALS[0]).fetch()
+            self._admin = self._opened.enter_context(admin(release, self.home / "admin"))
+        return await asyncio.to_thread(self._admin, *words, "-n", self.cluster.name_server.address)
+
+    def peer(self, version: str) -> JavaPeer:
+        """The Java client of a release."""
+        if version not in self._peers:
+            peer = java_peer(Release(version).fetch(), self.home / f"peer-{version}", self.cluster.name_server.address)
+            self._peers[version] = self._opened.enter_context(peer)
+        return self._peers[version]
+
+    def restart_broker(self) -> None:
+        """Stop the broker in order, and start it again; it comes back with all it had."""
+        broker = self.cluster.broker
+        broker.stop()
+        broker.start()
+        broker.wait_ready()
+        self.cluster.wait_registered()
+
+    def producer(self, settings: ProducerSettings | None = None) -> Producer:
+        return Producer(self.client, settings=replace(settings or ProducerSettings(), timeout_ms=TIMEOUT_MS))
+
+    def consumer(self, topic: str, listener: Listener, expression: str = "*", *, settings: ConsumerSettings = FROM_FIRST) -> PushConsumer:
+        """One that subscribes a topic, in the group that is called after it."""
+        consumer = PushConsumer(self.client, f"consumers-of-{topic}", listener, settings=settings)
+        consumer.subscribe(topic, expression)
+        return consumer
+
+    async def stored(self, topic: str, count: int) -> list[ReceivedMessage]:
+        """All that the queues of a topic have, queue by queue, once that is so many: originals answer before a message is in its queue."""
+        found: list[ReceivedMessage] = []
+        async with PullConsumer(self.client, "readers") as reader:
+            while len(found) < count:
+                await asyncio.sleep(0.02)
+                if self.cluster.has_route(topic):  # some topics come to be with their first message
+                    found = [message for queue in await reader.queues(topic) async for message in _all_of(reader, queue)]
+        return found
+
+
+async def _all_of(reader: PullConsumer, queue: MessageQueue) -> AsyncIterator[ReceivedMessage]:
+    at, end = await reader.min_offset(queue), await reader.max_offset(queue)
+    while at < end:
+        found = await reader.pull(queue, at)
+        at = found.next_offset
+        for message in found.messages:
+            yield message
+
+
+@contextmanager
+def opened_room(name: str, home: Path) -> Iterator[Room]:
+    """The cluster of that name."""
+    with ExitStack() as opened:
+        kind = our_cluster(home, SETTINGS) if name == OURS else original_cluster(Release(name).fetch(), home, SETTINGS)
+        yield Room(name, opened.enter_context(kind), home, opened)
+
+
+def run(scenario: Callable[[], Awaitable[None]], within_s: float = 60.0) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(within_s):
+            await scenario()
+
+    asyncio.run(main())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what is waited for happens in other threads and processes
+        await asyncio.sleep(0.02)
+
+
+async def fill(producer: Producer, topic: str, *texts: str) -> None:
+    """Send these, one after the other."""
+    for text in texts:
+        await producer.send(Message(topic, text.encode()))
+
+
+def bodies(messages: Iterable[ReceivedMessage]) -> list[str]:
+    """In order, so that none is missed that came twice."""
+    return sorted(message.body.decode() for message in messages)
+
+
+def names(prefix: str, numbers: Iterable[int]) -> list[str]:
+    """`prefix 007` and so on: in the order of their numbers, also as texts."""
+    return [f"{prefix} {number:03d}" for number in numbers]
