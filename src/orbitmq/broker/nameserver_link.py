@@ -18,7 +18,7 @@ from typing import Final
 from orbitmq.broker import registration
 from orbitmq.broker.registration import BrokerIdentity, RegistrationAnswer, TopicSource
 from orbitmq.broker.settings.link import LinkKeys
-from orbitmq.common.errors import OrbitError, RemoteError, RemoteUnavailable, RequestRefused
+from orbitmq.common.errors import OrbitError, RemoteError, RemoteTimeout, RemoteUnavailable, RequestRefused
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.nameserver import QueryDataVersionResponseHeader
@@ -28,18 +28,33 @@ from orbitmq.remoting.name_servers import address_server_url, look_up, parse_lis
 FIRST_PERIOD_S: Final = 10.0  # after the start: name servers that start with the broker need not wait a whole period
 FAREWELL_TIMEOUT_MS: Final = 3000
 
+_TOPIC_ALONE_TIMEOUT_MS: Final = 3_000
+
 log = logging.getLogger(__name__)
 
 
 class _NameServer:
     """One name server, and what it still has to be told."""
 
-    __slots__ = ("address", "changed", "is_due", "is_plain", "is_up", "told", "told_next", "wake", "wants_all", "worker")
+    __slots__ = (
+        "address",
+        "changed",
+        "is_due",
+        "is_plain",
+        "is_up",
+        "takes_topics_alone",
+        "told",
+        "told_next",
+        "wake",
+        "wants_all",
+        "worker",
+    )
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.is_up: bool | None = None  # None: not known yet
         self.is_plain = False  # it cannot read compressed registrations, as those of 4.9 cannot read ours
+        self.takes_topics_alone = True  # those of 4.9 do not, and some never say so
         self.wants_all = True  # it was not told of all topics yet, or missed something since
         self.is_due = False  # a period is over
         self.changed: dict[str, None] = {}
@@ -209,7 +224,7 @@ class NameServerLink:
             has_gone = not self._topics.table.keys() >= changed.keys()  # which only a registration of all that are left can tell
             if wants_all or has_gone or (is_due and (settings.force_register or await self._is_behind(address))):
                 await self._register(name_server, None)
-            elif changed and not (settings.enable_single_topic_register and await self._register_topics(address, changed)):
+            elif changed and not (settings.enable_single_topic_register and await self._register_topics(name_server, changed)):
                 await self._register(name_server, changed)
         except BaseException:
             name_server.wants_all = True
@@ -234,15 +249,24 @@ class NameServerLink:
             response = await self._ask(address, request)
             self._answered(RegistrationAnswer.decode(address, response))
 
-    async def _register_topics(self, address: str, names: Iterable[str]) -> bool:
-        """Register topics alone; False when the name server, one of 4.9, does not know how."""
+    async def _register_topics(self, name_server: _NameServer, names: Iterable[str]) -> bool:
+        """Register topics alone; False when the name server, one of 4.9, does not know how: it refuses that, or never answers."""
+        if not name_server.takes_topics_alone:
+            return False
+        timeout_ms = min(_TOPIC_ALONE_TIMEOUT_MS, self._settings.register_broker_timeout_mills)
         for request in registration.topic_registrations(self._settings, self._identity, self._topics, names):
             try:
-                await self._ask(address, request)
+                await self._ask(name_server.address, request, timeout_ms)
             except RequestRefused as refused:
-                if refused.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                    return False
-                raise
+                if refused.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    raise
+                name_server.takes_topics_alone = False
+                return False
+            except RemoteTimeout as problem:
+                name_server.takes_topics_alone = False
+                log.info("topics_not_registered_alone address=%s why='%s'", name_server.address, problem)
+                await self._register(name_server, None)  # the connection was given up, and with it what the name server knew
+                return True
         return True
 
     async def _is_behind(self, address: str) -> bool:
@@ -250,8 +274,8 @@ class NameServerLink:
         response = await self._ask(address, registration.version_question(self._identity, self._topics.data_version))
         return QueryDataVersionResponseHeader.from_fields(response.ext_fields).changed
 
-    async def _ask(self, address: str, request: RemotingCommand) -> RemotingCommand:
-        response = await self._client.invoke(address, request, self._settings.register_broker_timeout_mills)
+    async def _ask(self, address: str, request: RemotingCommand, timeout_ms: int | None = None) -> RemotingCommand:
+        response = await self._client.invoke(address, request, timeout_ms or self._settings.register_broker_timeout_mills)
         if response.code != ResponseCode.SUCCESS:
             raise RequestRefused(response.code, f"request {request.code} was answered with code {response.code}: {response.remark}")
         return response
