@@ -8,7 +8,7 @@ KERNELS := $(VENV)/kernels
 KERNEL_SOURCES := $(shell find src -name '*.pxd') $(shell grep -rl '^import cython' src --include='*.py') src/orbitmq/protocol/command.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-pure interop clients crash soak fuzz check format bench setup lock docs clean
+.PHONY: help run test test-pure interop clients spark crash soak fuzz check format bench setup lock docs clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -17,16 +17,19 @@ run: $(KERNELS)  ## start what there is and show how to use it (Ctrl-C ends it)
 	@$(BIN)/python tools/demo.py
 
 test: $(KERNELS)  ## the fast tests, golden bytes included
-	$(PYTEST) -n auto -m "not interop and not clients and not crash and not soak" tests
+	$(PYTEST) -n auto -m "not interop and not clients and not crash and not spark and not soak" tests
 
 test-pure: $(KERNELS)  ## the same with the kernels interpreted
-	ORBITMQ_PURE=1 $(PYTEST) -n auto -m "not interop and not clients and not crash and not soak" tests
+	ORBITMQ_PURE=1 $(PYTEST) -n auto -m "not interop and not clients and not crash and not spark and not soak" tests
 
 interop: $(KERNELS)  ## against the real Apache RocketMQ (Java and Maven, fetched at first use)
 	$(PYTEST) -m interop tests
 
 clients: $(KERNELS)  ## real clients and mqadmin against the broker
 	$(PYTEST) -m clients tests
+
+spark: $(KERNELS)  ## the Spark source, sinks, pipelines and jobs, in a Spark of their own
+	$(PYTEST) -m spark tests
 
 crash: $(KERNELS)  ## processes killed and files cut on purpose
 	$(PYTEST) -m crash tests

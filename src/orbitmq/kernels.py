@@ -29,6 +29,14 @@ KERNELS = (
     "orbitmq.protocol.header_scan",
     "orbitmq.protocol.header_write",
     "orbitmq.remoting.turns",
+    "orbitmq.spark.arrow_texts",
+    "orbitmq.spark.columns",
+    "orbitmq.spark.log_rows",
+    "orbitmq.spark.outgoing_rows",
+    "orbitmq.spark.property_column",
+    "orbitmq.spark.record_table",
+    "orbitmq.spark.row_properties",
+    "orbitmq.spark.rows",
     "orbitmq.store.dispatch_turn",
     "orbitmq.store.entry_scan",
     "orbitmq.store.index_writer",
@@ -68,4 +76,4 @@ class _SourceFinder:
         if fullname not in KERNELS or path is None:
             return None
         source = Path(path[0]) / (fullname.rpartition(".")[2] + ".py")
-        return importlib.util.spec_from_file_location(fullname, source)
+        return importlib.util.spec_from_file_location(fullname, source) if source.exists() else None  # an archive has nothing compiled

@@ -5,13 +5,22 @@ from __future__ import annotations
 import click
 
 from orbitmq.cli.output import emit, output_option
+from orbitmq.cli.spark_archive import archive
+from orbitmq.cli.spark_audit import audit
+from orbitmq.cli.spark_dlq import dlq
+from orbitmq.cli.spark_replay import replay
+from orbitmq.cli.spark_report import report
 
 EXIT_CANNOT_RUN = 1
 
 
 @click.group("spark")
 def group() -> None:
-    """Spark: whether it can run here."""
+    """Ready Spark jobs on topics, and whether Spark can run here."""
+
+
+for _verb in (archive, replay, dlq, audit, report):
+    group.add_command(_verb)
 
 
 @group.command("doctor")

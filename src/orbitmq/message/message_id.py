@@ -125,3 +125,9 @@ class UniqueIds:
         counter = self._counter
         self._counter = counter + 1 & 0xFFFF
         return f"{self._head}{month_ms & 0xFFFFFFFF:08X}{counter:04X}"
+
+    def block(self, count: int) -> tuple[str, int]:
+        """So many ids at once: what all begin with, and the number, in four digits, that the first ends in; the others count on from it."""
+        first = self.next()
+        self._counter = self._counter + count - 1 & 0xFFFF
+        return first[:-4], int(first[-4:], 16)

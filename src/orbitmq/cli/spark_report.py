@@ -1,0 +1,92 @@
+"""`orbitmq spark report`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orbitmq.cli.output import emit, moment, output_option
+from orbitmq.cli.spark_running import SparkWanted, cluster_options, format_options, job, spark_options, time_options
+from orbitmq.common.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from orbitmq.spark.jobs.report import Report
+
+_FIGURES = ["messages", "per_s", "bytes", "size_p50", "size_max", "latency_p50_ms", "latency_p99_ms", "latency_max_ms"]
+
+
+@click.command("report")
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@time_options("Only messages that were stored")
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a page with plots, which needs nothing else."
+)
+@click.option("--tags", metavar="'A || B'", help="Only messages with one of these tags.")
+@spark_options
+@cluster_options
+@output_option
+def report(
+    name_servers: str,
+    timeout_ms: int,
+    options: tuple[str, ...],
+    wanted: SparkWanted,
+    output: str,
+    topics: tuple[str, ...],
+    since: int | None,
+    until: int | None,
+    html: Path | None,
+    tags: str | None,
+) -> None:
+    """Show what TOPICs were like: throughput, sizes, latency from producer to store, by queue and tag, and how far groups are behind.
+
+    \b
+    Examples:
+      orbitmq spark report orders --since -1h
+      orbitmq spark report orders payments --since 2026-01-31 --until 2026-02-01 --html january.html
+      orbitmq spark report orders -o json
+    """
+    told = format_options(options, timeout_ms) | ({} if tags is None else {"tags": tags})
+    from orbitmq.spark.jobs.reading import fixed, topic_options
+    from orbitmq.spark.jobs.report import lags, measure
+
+    reading = fixed(topic_options(name_servers, topics, told, since_ms=since, until_ms=until))
+    groups = lags(reading.options, topics)
+    with job("report", wanted) as steps:
+        found = measure(steps, reading, groups)
+    if html is not None:
+        _write(html, found, topics)
+    if output == "table":
+        _show(found)
+    else:
+        emit([{name: list(value) if isinstance(value, tuple) else value for name, value in asdict(found).items()}], [], output)
+
+
+def _write(file: Path, found: Report, topics: tuple[str, ...]) -> None:
+    from orbitmq.spark.jobs.report_page import page
+
+    try:
+        file.write_text(page(found, f"Report of {', '.join(topics)}", time.time_ns() // 1_000_000), encoding="utf-8")
+    except OSError as problem:
+        raise ConfigurationError(f"--html {file} cannot be written: {problem.strerror}") from problem
+    click.echo(f"page: {file}", err=True)
+
+
+def _show(found: Report) -> None:
+    click.echo(f"{moment(found.since_ms) or '-'} to {moment(found.until_ms) or '-'}, intervals of {found.interval_ms // 1000} s\n")
+    _table(found.topics, ["topic", *_FIGURES])
+    _table(found.queues, ["topic", "broker", "queue", *_FIGURES])
+    _table([{**row, "tag": row["tag"] or "(none)"} for row in found.tags], ["topic", "tag", *_FIGURES])
+    busiest = sorted(found.timeline, key=lambda each: -each["messages"])[:5]
+    shown = [{**row, "interval": moment(row["at_ms"]), "per_s": f"{row['per_s']:g}"} for row in busiest if row["messages"]]
+    _table(shown, ["interval", "topic", "messages", "per_s", "bytes"])
+    _table(found.groups, ["topic", "group", "lag", "consumed_per_s"])
+
+
+def _table(rows: Any, columns: list[str]) -> None:
+    if rows:
+        emit(rows, columns, "table")
+        click.echo()

@@ -1,0 +1,200 @@
+"""What the verbs of `orbitmq spark` share: how Spark and a cluster are reached, a session for as long as a job lasts, and its progress."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from orbitmq.cli.arguments import TIME_FORMS, key_values, to_time, together
+from orbitmq.cli.connection import name_server_options
+from orbitmq.cli.main import EXIT_INTERRUPTED
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from orbitmq.spark.jobs.steps import Steps, Watcher
+    from orbitmq.spark.pipeline.cluster_session import SessionSettings
+
+F = TypeVar("F", bound=Callable[..., Any])
+LINE_INTERVAL_S: Final = 10.0
+_PLACE: Final = re.compile(r"(?:(?P<servers>[^/]+:\d+(?:;[^/]+:\d+)*)/)?(?P<topic>[%|a-zA-Z0-9_-]+)")
+_RATE: Final = re.compile(r"(\d{1,9})(?:/s)?")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkWanted:
+    """Where Spark runs, and what it is told."""
+
+    master: str
+    conf: Mapping[str, str]
+
+    def settings(self) -> SessionSettings:
+        from orbitmq.spark.pipeline.cluster_session import SessionSettings
+
+        return SessionSettings(master=self.master, conf=self.conf)
+
+
+spark_options = together(
+    SparkWanted,
+    click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Where Spark runs."),
+    click.option(
+        "--conf",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=lambda _ctx, _param, pairs: key_values(pairs, "--conf"),
+        help="A setting of Spark; may be given again.",
+    ),
+)
+
+
+def cluster_options(command: F) -> F:
+    """`-n`, `--timeout-ms`, and whatever else the format `rocketmq` takes."""
+    option = click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Of the format rocketmq: accessKey, tlsEnable …")
+    return name_server_options(option(command))
+
+
+def time_options(what: str) -> Callable[[F], F]:
+    """`--since` and `--until`."""
+
+    def decorate(command: F) -> F:
+        command = click.option("--until", metavar="TIME", callback=to_time, help=f"{what} before then.")(command)
+        return click.option("--since", metavar="TIME", callback=to_time, help=f"{what} then or later. A time is {TIME_FORMS}.")(command)
+
+    return decorate
+
+
+def format_options(options: tuple[str, ...], timeout_ms: int, name: str = "--option") -> dict[str, str]:
+    """What a read or a write is told beside its topics; Spark and Arrow have to be there for it."""
+    from orbitmq.spark.option_texts import OptionTexts
+    from orbitmq.spark.options import CONNECTION_OPTIONS, SINK_OPTIONS, SOURCE_OPTIONS
+    from orbitmq.spark.runtime import check_packages
+
+    check_packages()
+    told = key_values(options, name)
+    OptionTexts(told).check_names((*CONNECTION_OPTIONS, *SOURCE_OPTIONS, *SINK_OPTIONS))
+    return {"requestTimeout": f"{timeout_ms}ms", **told}
+
+
+def same_cluster(options: Mapping[str, str]) -> dict[str, str]:
+    """Of the options of a read those that a write to the same cluster needs too."""
+    from orbitmq.spark.options import CONNECTION_OPTIONS
+
+    known = {name.lower() for name in CONNECTION_OPTIONS}
+    return {name: text for name, text in options.items() if name.lower() in known}
+
+
+def place(text: str, name_servers: str, option: str) -> tuple[str, str]:
+    """Name servers and topic of `[HOST:PORT/]TOPIC`."""
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is neither a TOPIC nor HOST:PORT/TOPIC", param_hint=option)
+    return found["servers"] or name_servers, found["topic"]
+
+
+def to_rate(_ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """The callback of an option that is a number of messages a second."""
+    if value is None:
+        return None
+    found = _RATE.fullmatch(value)
+    if found is None or int(found[1]) == 0:
+        raise click.BadParameter(f"{value!r} is no rate; write 500 or 500/s, at least 1", param=param)
+    return int(found[1])
+
+
+@contextmanager
+def job(name: str, wanted: SparkWanted) -> Iterator[Steps]:
+    """Spark for one job, ended with it unless it was there before. Signals stop the job."""
+    from orbitmq.spark.jobs.steps import Steps, Stopped
+    from orbitmq.spark.pipeline.cluster_session import started
+    from orbitmq.spark.pipeline.stopping import StoppedEarly, StopRequest
+
+    stop = StopRequest()
+    try:
+        with _watcher() as watcher, stop.by_signal(), ended_after():
+            watcher.begins("starting Spark")
+            with stop.starting():
+                spark = started(name, {}, wanted.settings())
+            watcher.ends(f"{spark.version} at {wanted.master}")
+            yield Steps(spark, watcher, stop)
+    except (Stopped, StoppedEarly) as problem:
+        click.echo(f"orbitmq: {problem or 'it was stopped before it began'}", err=True)
+        raise click.exceptions.Exit(EXIT_INTERRUPTED) from problem
+
+
+@contextmanager
+def ended_after() -> Iterator[None]:
+    from pyspark.sql import SparkSession
+
+    was_there = SparkSession.getActiveSession() is not None
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # its Java may be what has failed
+            if not was_there and (spark := SparkSession.getActiveSession()) is not None:
+                spark.stop()
+
+
+@contextmanager
+def _watcher() -> Iterator[Watcher]:
+    """On the standard error: what a command found goes to the other."""
+    if not sys.stderr.isatty():
+        yield StepLines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[done]}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as bar:
+        yield StepBar(bar)
+
+
+class StepLines:
+    """For a pipe: a line for each step, and one now and then while it lasts."""
+
+    def __init__(self) -> None:
+        self._step = ""
+        self._told_s = 0.0
+
+    def begins(self, step: str) -> None:
+        self._step, self._told_s = step, time.monotonic()
+
+    def goes_on(self, done: int, whole: int) -> None:
+        if time.monotonic() - self._told_s >= LINE_INTERVAL_S:
+            self._told_s = time.monotonic()
+            click.echo(f"{self._step}: {_share(done, whole) or 'goes on'}", err=True)
+
+    def ends(self, result: str) -> None:
+        click.echo(f"{self._step}: {result}", err=True)
+
+
+class StepBar:
+    """For a terminal: a bar for the step that goes on, and a line for each that is over."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._step = ""
+        self._task: TaskID | None = None
+
+    def begins(self, step: str) -> None:
+        self._step = step
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(step, total=None, done="")
+
+    def goes_on(self, done: int, whole: int) -> None:
+        assert self._task is not None, "a step begins before it goes on"
+        self._bar.update(self._task, completed=done, total=whole or None, done=_share(done, whole))
+
+    def ends(self, result: str) -> None:
+        self._bar.console.print(f"{self._step}: {result}", markup=False)
+
+
+def _share(done: int, whole: int) -> str:
+    return f"{done} of {whole}" if whole else str(done) if done else ""

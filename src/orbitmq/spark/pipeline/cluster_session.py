@@ -1,0 +1,119 @@
+"""A Spark session for a pipeline on whatever runs Spark; elsewhere than here, our code goes along.
+
+To a cluster goes an archive with the Python sources of the package, made for the occasion; executors need a Python with pyarrow beside
+Spark's own, or get a whole environment by `archive` (as `venv-pack` or `conda-pack` make it). Sources only: kernels run interpreted there,
+unless the environment has them compiled.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import orbitmq
+from orbitmq.common.errors import ConfigurationError
+from orbitmq.spark import runtime
+from orbitmq.spark.pipeline.model import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ENVIRONMENT: Final = "environment"  # the name under which executors find the archive, unpacked
+_LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
+_PACKAGES: Final = ("orbitmq", "pyspark_rocketmq", "pyspark_rocketmq_commitlog")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """Where Spark runs, and what it is told."""
+
+    master: str = "local[*]"
+    conf: Mapping[str, str] = field(default_factory=dict)
+    archive: Path | None = None
+
+
+def open_session(pipeline: Pipeline, settings: SessionSettings) -> SparkSession:
+    """Start Spark for a pipeline; what the command line says of it counts more than what the file says."""
+    return started(pipeline.name, pipeline.conf, settings)
+
+
+def started(name: str, conf: Mapping[str, str], settings: SessionSettings) -> SparkSession:
+    """Start Spark for whatever has that name."""
+    conf = {**_defaults(settings.master), **conf, **settings.conf}
+    is_here = _LOCAL.fullmatch(settings.master) is not None
+    if settings.archive is not None:
+        if is_here:
+            raise ConfigurationError(f"--archive is for other machines, and --master {settings.master} is this one; leave it out")
+        conf["spark.archives"] = ",".join(filter(None, (conf.get("spark.archives"), f"{_checked(settings.archive)}#{_ENVIRONMENT}")))
+        _use_archive()
+    spark = runtime.session(settings.master, name, conf)
+    if not is_here:
+        _ship(spark)
+    return spark
+
+
+def close_session() -> None:
+    """End the session of this process, if it has one."""
+    from pyspark.sql import SparkSession
+
+    if (spark := SparkSession.getActiveSession()) is not None:
+        spark.stop()
+
+
+def source_archive(folder: Path) -> Path:
+    """The Python sources of the package in one file."""
+    target = folder / "orbitmq.zip"
+    root = Path(orbitmq.__file__).parents[1]
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in _PACKAGES:
+            for file in sorted((root / package).rglob("*.py")):
+                archive.write(file, file.relative_to(root))
+    return target
+
+
+def _defaults(master: str) -> dict[str, str]:
+    conf = {"spark.ui.enabled": "true", "spark.sql.session.timeZone": "UTC"}
+    if found := _LOCAL.fullmatch(master):
+        # Spark's default, 200 for every aggregation, is made for clusters.
+        cores = found[1] or "1"
+        conf["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 1) if cores == "*" else cores
+    return conf
+
+
+def _checked(archive: Path) -> Path:
+    if not archive.is_file():
+        raise ConfigurationError(f"--archive {archive} is no file; make one with venv-pack or conda-pack")
+    return archive.absolute()
+
+
+def _use_archive() -> None:
+    """Let executors run the Python of the archive. Spark has one name for all Pythons, so here it leads to the one that runs already."""
+    folder = _temporary_folder()
+    (folder / _ENVIRONMENT).symlink_to(sys.prefix)
+    os.environ["PYSPARK_PYTHON"] = f"./{_ENVIRONMENT}/bin/python"
+    os.chdir(folder)
+
+
+def _ship(spark: SparkSession) -> None:
+    """Send our sources, and make the formats known by way of them: those that Spark finds by itself it expects on every machine."""
+    from orbitmq.spark.commitlog_source import CommitLogSource
+    from orbitmq.spark.source import RocketmqSource
+
+    spark.sparkContext.addPyFile(str(source_archive(_temporary_folder())))
+    spark.dataSource.register(RocketmqSource)
+    spark.dataSource.register(CommitLogSource)
+
+
+def _temporary_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="orbitmq-pipeline-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -1,0 +1,90 @@
+"""The sinks of a pipeline file, read into values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Final
+
+from orbitmq.spark.pipeline.document import Block, Entry
+from orbitmq.spark.pipeline.format_options import check_sink, located, options_of, with_connection
+from orbitmq.spark.pipeline.model import CONSOLE, DATE, PARQUET, ROCKETMQ, SINKS, STREAMS, Sink, Source
+
+_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    ROCKETMQ: ("format", "name", "options", "mode"),
+    PARQUET: ("format", "name", "path", "partitionBy", "dateOf", "options", "mode"),
+    CONSOLE: ("format", "name", "rows", "mode"),
+}
+_STREAM_MODES: Final[Mapping[str, tuple[str, ...]]] = {
+    ROCKETMQ: ("append", "update"),
+    PARQUET: ("append",),
+    CONSOLE: ("append", "update"),
+}
+_BATCH_MODES: Final[Mapping[str, tuple[str, ...]]] = {
+    ROCKETMQ: ("append",),
+    PARQUET: ("error", "append", "overwrite"),
+    CONSOLE: ("append",),
+}
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_ROWS: Final = 20
+_ROWS_MAX: Final = 10_000
+
+
+def sinks(entries: Sequence[Entry], source: Source, folder: Path, environment: Mapping[str, str]) -> tuple[Sink, ...]:
+    """The sinks in their order; no two have one name, or write to one folder."""
+    found = tuple(_sink(entry, source, folder, environment) for entry in entries)
+    for number, (entry, sink) in enumerate(zip(entries, found, strict=True)):
+        for other in found[:number]:
+            if sink.path and sink.path == other.path:
+                raise entry.problem(f"{entry.path} writes to {sink.path}, as the sink at {other.place} does; give each a folder of its own")
+            if sink.name == other.name:
+                raise entry.problem(f"{entry.path} is called {sink.name}, as the sink at {other.place} is; give one of them another name")
+    return found
+
+
+def _sink(entry: Entry, source: Source, folder: Path, environment: Mapping[str, str]) -> Sink:
+    kind = entry.table().get("format")
+    form = kind.choice(SINKS) if kind is not None else ""
+    block = entry.block(_KEYS.get(form, tuple(dict.fromkeys(key for keys in _KEYS.values() for key in keys))), form)
+    block.need("format", f"one of {', '.join(SINKS)}")
+    options = options_of(block.get("options"), environment)
+    if form == ROCKETMQ:
+        options = with_connection(options, source.options if source.format == ROCKETMQ else {})
+        check_sink(entry, options)
+    path = located(block.need("path", "the folder to write to"), folder, environment) if form == PARQUET else ""
+    partition_by, date_of, rows = block.get("partitionBy"), block.get("dateOf"), block.get("rows")
+    columns = partition_by.texts("a column") if partition_by is not None else ()
+    if date_of is not None and DATE not in columns:
+        raise date_of.problem(f"{date_of.path} says what {DATE} is made of, and partitionBy has no {DATE}; add it, or leave dateOf out")
+    return Sink(
+        name=_name(block, form, options, path),
+        format=form,
+        options=options,
+        path=path,
+        partition_by=columns,
+        date_of=date_of.text("a column") if date_of is not None else None,
+        mode=_mode(block.get("mode"), form, source.format in STREAMS),
+        rows=rows.whole(1, _ROWS_MAX) if rows is not None else _ROWS,
+        place=entry.place,
+    )
+
+
+def _name(block: Block, form: str, options: Mapping[str, str], path: str) -> str:
+    """Its own, or what it writes to: a sink that writes elsewhere begins anew."""
+    if (said := block.get("name")) is not None:
+        name = said.text()
+        if not _NAME.fullmatch(name):
+            raise said.problem(f"{said.path} is {name!r}, and has to be of letters, digits and _ - only, 100 at most")
+        return name
+    topic = next((text for name, text in options.items() if name.lower() == "topic"), "")
+    target = topic or PurePath(path).name
+    return re.sub(r"[^A-Za-z0-9_-]", "-", f"{form}-{target}" if target else form)[:100]
+
+
+def _mode(entry: Entry | None, form: str, is_stream: bool) -> str:
+    allowed = (_STREAM_MODES if is_stream else _BATCH_MODES)[form]
+    if entry is None:
+        return allowed[0]
+    read = "a stream is written" if is_stream else "everything is read at once"
+    return entry.choice(allowed, f" where {read} to {form}")

@@ -1,0 +1,111 @@
+"""What users say of how rows are sent, as values. Pure: nobody is asked.
+
+Every bad value is a ConfigurationError in one sentence. Values can be pickled and compared: they travel to executors, and connections are
+kept by them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from orbitmq.client.outbox import ProducerSettings
+from orbitmq.client.settings import ClientSettings
+from orbitmq.common.errors import ConfigurationError
+from orbitmq.message.flags import CompressionType
+from orbitmq.spark.option_texts import OptionTexts
+from orbitmq.spark.options import SourceOptions, connection
+from orbitmq.spark.pacing import portion
+
+DEFAULT_GROUP: Final = "ORBITMQ_SPARK"
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+_TOPIC_SIZE_MAX: Final = 127
+_COMPRESSIONS: Final = {"none": None, "zlib": CompressionType.ZLIB, "lz4": CompressionType.LZ4, "zstd": CompressionType.ZSTD}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """A write to topics, at once or as a stream."""
+
+    client: ClientSettings
+    topic: str | None  # None: each row has its own
+    group: str
+    batch_messages: int  # 1: every message goes alone
+    batch_size: int
+    in_flight_size_max: int  # bytes of one task that are sent and not confirmed
+    body_size_max: int
+    compression: CompressionType | None
+    compress_over: int
+    drops_reserved: bool
+    rate_max: int | None  # messages a second of one task
+    retry_ms: int
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> SinkOptions:
+        texts = OptionTexts(options)
+        if SourceOptions.is_meant(options):
+            raise ConfigurationError("some of the options are for reading, and these rows are written; leave out what says what to read")
+        body_size_max = texts.number("maxMessageSize", 1, 1 << 30) or 4 << 20
+        rate_max = texts.number("maxMessagesPerSecond", 1)
+        batch_messages = texts.number("batchMessages", 1, 32_768) or 4_000
+        return cls(
+            client=connection(texts),
+            topic=_topic(texts),
+            group=_name(texts, "producerGroup", DEFAULT_GROUP),
+            batch_messages=batch_messages if rate_max is None else min(batch_messages, portion(rate_max)),
+            batch_size=texts.number("batchBytes", 1, body_size_max) or min(1 << 20, body_size_max),
+            in_flight_size_max=texts.number("maxInFlightBytes", 1, 1 << 30) or 8 << 20,
+            body_size_max=body_size_max,
+            compression=_compression(texts),
+            compress_over=texts.number("compressOver", 1) or 4_096,
+            drops_reserved=_drops_reserved(texts),
+            rate_max=rate_max,
+            retry_ms=texts.duration_ms("retryTimeout", 120_000),
+        )
+
+    @property
+    def alone_from(self) -> int:
+        """How large a body is that cannot be part of a batch: compressed, or because there are none."""
+        if self.batch_messages == 1:
+            return 0
+        return sys.maxsize if self.compression is None else self.compress_over
+
+    def producer_settings(self) -> ProducerSettings:
+        return ProducerSettings(
+            timeout_ms=self.client.timeout_ms,
+            compress_over=sys.maxsize if self.compression is None else self.compress_over,
+            compression=self.compression or CompressionType.ZLIB,
+            size_max=self.body_size_max,
+            avoid_slow_brokers=True,
+        )
+
+
+def _name(texts: OptionTexts, name: str, default: str) -> str:
+    found = texts.text(name, default)
+    if not _NAME.fullmatch(found):
+        raise texts.refused(name, "it has at most 255 letters, digits, and the signs % | - _")
+    return found
+
+
+def _topic(texts: OptionTexts) -> str | None:
+    topic = _name(texts, "topic", "-")
+    if len(topic) > _TOPIC_SIZE_MAX:
+        raise texts.refused("topic", f"it has {len(topic)} characters, and {_TOPIC_SIZE_MAX} are allowed")
+    return topic if texts.has("topic") else None
+
+
+def _compression(texts: OptionTexts) -> CompressionType | None:
+    found = texts.text("compression", "none").lower()
+    if found not in _COMPRESSIONS:
+        raise texts.refused("compression", f"it is one of {', '.join(_COMPRESSIONS)}")
+    return _COMPRESSIONS[found]
+
+
+def _drops_reserved(texts: OptionTexts) -> bool:
+    found = texts.text("reservedProperties", "fail").lower()
+    if found not in ("fail", "drop"):
+        raise texts.refused("reservedProperties", "it is fail or drop")
+    return found == "drop"

@@ -1,0 +1,94 @@
+"""What users say of how rows are sent becomes values, and whatever will not do is refused in one sentence."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+
+import pytest
+
+from orbitmq.common.errors import ConfigurationError
+from orbitmq.message.flags import CompressionType
+from orbitmq.spark.option_texts import OptionTexts
+from orbitmq.spark.options import CONNECTION_OPTIONS, SINK_OPTIONS
+from orbitmq.spark.sink_options import SinkOptions
+
+
+def parsed(**options: str) -> SinkOptions:
+    texts = {"nameServer": "127.0.0.1:9876", **options}
+    OptionTexts(texts).check_names((*CONNECTION_OPTIONS, *SINK_OPTIONS))
+    return SinkOptions.of(texts)
+
+
+def test_without_options_rows_go_in_batches_uncompressed() -> None:
+    options = parsed()
+    assert options.topic is None
+    assert options.batch_messages > 1
+    assert options.alone_from == sys.maxsize
+    assert options.producer_settings().compress_over == sys.maxsize
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert hash(options) == hash(parsed())
+
+
+def test_every_option_counts_whatever_its_case() -> None:
+    options = parsed(
+        TOPIC="orders",
+        producergroup="g",
+        batchmessages="10",
+        batchBytes="2000",
+        maxInFlightBytes="5000",
+        maxMessageSize="3000",
+        compression="ZSTD",
+        compressOver="100",
+        reservedProperties="drop",
+        requestTimeout="2s",
+        retryTimeout="3s",
+    )
+    assert (options.topic, options.group, options.batch_messages, options.batch_size) == ("orders", "g", 10, 2_000)
+    assert (options.in_flight_size_max, options.body_size_max, options.retry_ms) == (5_000, 3_000, 3_000)
+    assert (options.compression, options.alone_from, options.drops_reserved) == (CompressionType.ZSTD, 100, True)
+    settings = options.producer_settings()
+    assert (settings.timeout_ms, settings.size_max, settings.compress_over) == (2_000, 3_000, 100)
+
+
+def test_a_batch_of_one_is_no_batch() -> None:
+    assert parsed(batchMessages="1").alone_from == 0
+
+
+def test_a_batch_is_no_larger_than_a_message_may_be() -> None:
+    assert parsed(maxMessageSize="1000").batch_size == 1_000
+    with pytest.raises(ConfigurationError, match="option batchBytes='1001': it is a whole number from 1 to 1000"):
+        parsed(maxMessageSize="1000", batchBytes="1001")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topic": "a b"}, "option topic='a b': it has at most 255 letters, digits, and the signs"),
+        ({"topic": "t" * 128}, "it has 128 characters, and 127 are allowed"),
+        ({"topic": " "}, "option topic is empty"),
+        ({"producerGroup": "ä"}, "option producerGroup='ä': it has at most 255 letters"),
+        ({"batchMessages": "0"}, "option batchMessages='0': it is a whole number from 1 to 32768"),
+        ({"compression": "gzip"}, "option compression='gzip': it is one of none, zlib, lz4, zstd"),
+        ({"reservedProperties": "keep"}, "option reservedProperties='keep': it is fail or drop"),
+        ({"retryTimeout": "soon"}, "option retryTimeout='soon': it is a time as"),
+        ({"nameServer": "nowhere"}, "option nameServer"),
+        ({"topik": "orders"}, "option topik is not known; did you mean topic?"),
+        ({"batchMessage": "1"}, "did you mean batchMessages?"),
+    ],
+)
+def test_what_will_not_do_is_refused_in_one_sentence(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said.replace("?", r"\?")) as refused:
+        parsed(**options)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_guide_names_every_option() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "spark-sink.md").read_text()
+    assert [name for name in (*CONNECTION_OPTIONS, *SINK_OPTIONS) if f"`{name}`" not in guide] == []
+
+
+def test_options_of_a_read_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="for reading"):
+        SinkOptions.of({"nameServer": "127.0.0.1:9876", "topic": "a", "subscribe": "b"})
