@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orbitmq import Admin, ConsumeFromWhere, LitePullConsumer, LitePullSettings, Message, Producer, __version__, kernels
+from orbitmq import Admin, ConsumeFromWhere, LitePullConsumer, LitePullSettings, Message, Producer, ProducerSettings, __version__, kernels
 from orbitmq.common.service import Services, raise_file_limit, run_until_signal
 from orbitmq.embedded.cluster import ClusterSettings, EmbeddedCluster
 from orbitmq.protocol.bodies.nameserver import TopicConfig
@@ -87,7 +87,7 @@ async def send(name_server: str, sent: list[Order]) -> None:
     async with Admin(name_server) as admin:
         for topic in (ORDERS, FIGURES):
             await admin.topics.create(TopicConfig(topic, 4, 4))
-    async with Producer(name_server) as producer:
+    async with Producer(name_server, settings=ProducerSettings(timeout_ms=60_000)) as producer:  # whatever else the machine does
         began = time.perf_counter()
         await asyncio.gather(*(producer.send(order.message()) for order in sent))
         print(f"  {len(sent)} orders sent to the topic {ORDERS} in {(time.perf_counter() - began) * 1000:.0f} ms")
