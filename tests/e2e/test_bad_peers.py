@@ -148,7 +148,7 @@ def test_ten_thousand_idle_connections_are_cheap_and_each_of_them_can_ask(server
     with everybody_else_is_served(server, ask_for_route, growth_mib_max=32), ExitStack() as stack:
         peers = []
         for number in range(10_000):
-            source = f"127.0.0.{2 + number // 2500}"  # several addresses, should the ports of one run out
+            source = f"127.0.1.{1 + number // 2500}"  # several addresses, should the ports of one run out, that nobody listens on
             peer = socket.create_connection(("127.0.0.1", server.port), 10, (source, 0))
             peers.append(stack.enter_context(peer))
         deadline = time.monotonic() + 10

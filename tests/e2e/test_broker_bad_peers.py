@@ -187,7 +187,7 @@ def test_ten_thousand_idle_connections_are_cheap_and_each_of_them_can_ask(server
     with everybody_else_is_served(server, serve, growth_mib_max=64), ExitStack() as stack:
         peers = []
         for number in range(10_000):
-            source = f"127.0.0.{2 + number // 2500}"  # several addresses, should the ports of one run out
+            source = f"127.0.1.{1 + number // 2500}"  # several addresses, should the ports of one run out, that nobody listens on
             peers.append(stack.enter_context(socket.create_connection(("127.0.0.1", server.port), SERVED_WITHIN_S, (source, 0))))
         # The system connects peers before the server accepts them.
         wait_until(lambda: open_files(server) > len(peers), "all peers are accepted")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from orbitmq.cli.output import emit, moment, output_option, shortened
 from orbitmq.cli.spark_running import SparkWanted, cluster_options, format_options, job, place, spark_options, time_options
+from orbitmq.common.errors import ConfigurationError
 
 EXIT_DIFFERENT = 1
 _CLOCKS_MS = 3_600_000  # how far the clocks of producers and brokers may be apart
@@ -56,6 +59,8 @@ def audit(
       orbitmq spark audit --left orders --right orders-again --by keys --out /data/differences
       orbitmq spark audit --left 10.0.0.1:9876/orders --right 10.0.0.9:9876/orders --since -1d --until -10m -o json
     """
+    if out is not None and "://" not in out and Path(out).exists():
+        raise ConfigurationError(f"--out {out} already exists; name a new folder")
     told = format_options(options, timeout_ms)
     from orbitmq.spark.jobs.audit import By, compare
     from orbitmq.spark.jobs.reading import Reading, fixed, topic_options

@@ -10,6 +10,7 @@ import click
 
 from orbitmq.cli.output import emit, moment, output_option, shortened
 from orbitmq.cli.spark_running import SparkWanted, cluster_options, format_options, job, same_cluster, spark_options, time_options, to_rate
+from orbitmq.common.errors import NotFound
 
 if TYPE_CHECKING:
     from orbitmq.spark.jobs.dlq import Analysis, Redrive
@@ -70,7 +71,11 @@ def dlq(
     from orbitmq.spark.jobs.replay import Choice
 
     behind = {} if after is None else {"startingOffsets": letters.after(after, name)}
-    reading = fixed(topic_options(name_servers, [letters.topic_of(name)], {**told, **behind}, since_ms=since, until_ms=until))
+    topic = letters.topic_of(name)
+    try:
+        reading = fixed(topic_options(name_servers, [topic], {**told, **behind}, since_ms=since, until_ms=until))
+    except NotFound as problem:
+        raise NotFound(f"there are no dead letters of group {name}: {problem}") from problem
     attempts_max = letters.attempts_max({"nameServer": name_servers, **told}, name)
     choice = Choice(keys=keys, condition=condition)
     with job("dlq", wanted) as steps:

@@ -16,7 +16,17 @@ from orbitmq.common.errors import ConfigurationError
 if TYPE_CHECKING:
     from orbitmq.spark.jobs.report import Report
 
-_FIGURES = ["messages", "per_s", "bytes", "size_p50", "size_max", "latency_p50_ms", "latency_p99_ms", "latency_max_ms"]
+_COLUMNS = {  # of a table, and what they are in a report
+    "messages": "messages",
+    "per_s": "per_s",
+    "bytes": "bytes",
+    "size": "size_p50",
+    "largest": "size_max",
+    "ms_p50": "latency_p50_ms",
+    "p99": "latency_p99_ms",
+    "max": "latency_max_ms",
+}
+_BUSIEST = 5
 
 
 @click.command("report")
@@ -42,6 +52,8 @@ def report(
     tags: str | None,
 ) -> None:
     """Show what TOPICs were like: throughput, sizes, latency from producer to store, by queue and tag, and how far groups are behind.
+
+    In tables, "size" is the median of bodies, and "ms" is the time from producer to store.
 
     \b
     Examples:
@@ -77,16 +89,22 @@ def _write(file: Path, found: Report, topics: tuple[str, ...]) -> None:
 
 def _show(found: Report) -> None:
     click.echo(f"{moment(found.since_ms) or '-'} to {moment(found.until_ms) or '-'}, intervals of {found.interval_ms // 1000} s\n")
-    _table(found.topics, ["topic", *_FIGURES])
-    _table(found.queues, ["topic", "broker", "queue", *_FIGURES])
-    _table([{**row, "tag": row["tag"] or "(none)"} for row in found.tags], ["topic", "tag", *_FIGURES])
-    busiest = sorted(found.timeline, key=lambda each: -each["messages"])[:5]
-    shown = [{**row, "interval": moment(row["at_ms"]), "per_s": f"{row['per_s']:g}"} for row in busiest if row["messages"]]
-    _table(shown, ["interval", "topic", "messages", "per_s", "bytes"])
-    _table(found.groups, ["topic", "group", "lag", "consumed_per_s"])
+    _table([_figures(row["topic"], row) for row in found.topics], "topic")
+    _table([_figures(f"{row['topic']} {row['broker']}/{row['queue']}", row) for row in found.queues], "queue")
+    _table([_figures(f"{row['topic']} {row['tag'] or '(none)'}", row) for row in found.tags], "tag")
+    busiest = sorted(found.timeline, key=lambda each: -each["messages"])[:_BUSIEST]
+    shown = [{"busiest": moment(row["at_ms"]), **row, "per_s": f"{row['per_s']:.4g}"} for row in busiest if row["messages"]]
+    _table(shown, "busiest", ["topic", "messages", "per_s", "bytes"])
+    _table([{**row, "consumed_per_s": f"{row['consumed_per_s']:.4g}"} for row in found.groups], "group", ["topic", "lag", "consumed_per_s"])
 
 
-def _table(rows: Any, columns: list[str]) -> None:
+def _figures(name: str, row: dict[str, Any]) -> dict[str, Any]:
+    """A line that fits a terminal; all figures are in the page, and in JSON."""
+    shown = {column: row[key] for column, key in _COLUMNS.items()}
+    return {"name": name, **{key: f"{value:.4g}" if isinstance(value, float) else value for key, value in shown.items()}}
+
+
+def _table(rows: list[dict[str, Any]], name: str, columns: list[str] | None = None) -> None:
     if rows:
-        emit(rows, columns, "table")
+        emit([{name: row.get("name"), **row} for row in rows], [name, *(columns or _COLUMNS)], "table")
         click.echo()

@@ -63,6 +63,7 @@ class ClusterSettings:
     name_server_port: int = 0
     broker_port: int = 0  # of the first; those of the others follow, at a distance
     host: str = "127.0.0.1"
+    second_hosts: Sequence[str] = ()  # where ports that are found for brokers are kept free too
     store: Path | None = None  # of several brokers, each has a folder of its name in it
     brokers: Sequence[str] = ("broker-a",)
     broker: Mapping[str, str] = field(default_factory=dict)  # further keys of the brokers' configuration
@@ -186,7 +187,7 @@ class EmbeddedCluster:
         if settings.broker_port:
             port = settings.broker_port + number * _PORTS_APART
         else:
-            self._kept_ports[name] = kept = KeptPort(settings.host)
+            self._kept_ports[name] = kept = KeptPort(settings.host, *settings.second_hosts)
             port = kept.port
         folder = self.folder if len(settings.brokers) == 1 else self.folder / name
         self._keys[name] = {

@@ -12,30 +12,32 @@ REPLICATION: Final = 1
 _TRIES: Final = 50
 
 
-def free_port(host: str) -> int:
+def free_port(*hosts: str) -> int:
     """A port on which nothing listens, nor on the two that a broker takes beside it."""
-    with KeptPort(host) as kept:
+    with KeptPort(*hosts) as kept:
         return kept.port
 
 
 class KeptPort:
-    """A free port and those beside it, which nobody else gets until `close`.
+    """A port that is free on every one of some addresses, and those beside it, which nobody else gets until `close`.
 
     They are bound and not listened on: whoever connects is refused, and a server that binds them with SO_REUSEADDR may.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, *hosts: str) -> None:
         self._sockets: list[socket.socket] = []
+        first, *others = hosts
         for _ in range(_TRIES):
             try:
-                self.port = self._bind(host, 0)
-                for distance in (FAST, REPLICATION):
-                    self._bind(host, self.port + distance)
+                self.port = port = self._bind(first, 0)
+                for host, distances in [(first, (FAST, REPLICATION)), *((other, (0, FAST, REPLICATION)) for other in others)]:
+                    for distance in distances:
+                        self._bind(host, port + distance)
             except (OSError, OverflowError):
                 self.close()
             else:
                 return
-        raise ConfigurationError(f"no free port was found on {host} in {_TRIES} tries; give one with --broker-port")
+        raise ConfigurationError(f"no free port was found on {' and '.join(hosts)} in {_TRIES} tries; give one with --broker-port")
 
     def __enter__(self) -> KeptPort:
         return self

@@ -65,7 +65,8 @@ class LocalCluster:
         self.brokers = _names(brokers)
         self.clock = clock or (ManualClock(SystemClock().now_ms()) if virtual_clock else SystemClock())
         self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, QUEUES)
-        self._settings = ClusterSettings(name_server_port=name_server_port, brokers=self.brokers, broker=keys)
+        behind = (BEHIND_RELAYS,) if partitions else ()
+        self._settings = ClusterSettings(name_server_port=name_server_port, second_hosts=behind, brokers=self.brokers, broker=keys)
         self._processes, self._partitions = processes, partitions
         self._thread: LoopThread | None = None
         self._cluster: EmbeddedCluster | None = None

@@ -152,8 +152,8 @@ def _told(row: Row, by: Sequence[str]) -> Figures:
         "first_ms": row["first_ms"],
         "last_ms": row["last_ms"],
         "size_mean": round(row["mean"], 3),
-        **{f"size_{name}": value for name, value in zip(PERCENTILES, row["sizes"], strict=True)},
-        **{f"latency_{name}_ms": value for name, value in zip(PERCENTILES, row["latencies"], strict=True)},
+        **{f"size_{name}": round(value, 3) for name, value in zip(PERCENTILES, row["sizes"], strict=True)},
+        **{f"latency_{name}_ms": round(value, 3) for name, value in zip(PERCENTILES, row["latencies"], strict=True)},
     }
 
 
