@@ -6,7 +6,7 @@ neither sockets nor time but those it is handed. Invariant: a send that is refus
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
@@ -75,12 +75,28 @@ class SendListener(Protocol):
         ...
 
 
+class Placed(NamedTuple):
+    """A message that nobody may read yet, as it is stored until then."""
+
+    message: Message
+    recall_handle: str | None = None  # by which its producer may take it back
+
+
+class Placer(Protocol):
+    """Knows one kind of messages that wait, and where."""
+
+    def place(self, message: Message, found: Mapping[str, str]) -> Placed | None:
+        """What is stored of a message with these properties; None when it is not of that kind, RequestRefused when it may not be sent."""
+
+
 class _Sent(NamedTuple):
     """What a producer asked for, once it is known that it may."""
 
     header: SendMessageRequestHeader
     topic: TopicConfig
     message: Message
+    queue_id: int  # that its producer is told: that of the topic, also while the message waits elsewhere
+    recall_handle: str | None
     unique_key: str | None  # a batch may have none
     waits: bool  # for the disk, if the broker does
 
@@ -113,6 +129,7 @@ class SendProcessor:
         self.listener = listener
         self._random = random
         self.busy = busy
+        self.placers: Sequence[Placer] = ()  # in the order in which they are asked
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -198,7 +215,16 @@ class SendProcessor:
             reconsume_times=reconsume_times,
             properties=properties.extended(raw, more),
         )
-        return _Sent(header, topic, message, unique_key, found.get(properties.WAIT) != "false")
+        placed = self._placed(message, found)
+        return _Sent(header, topic, placed.message, queue_id, placed.recall_handle, unique_key, found.get(properties.WAIT) != "false")
+
+    def _placed(self, message: Message, found: Mapping[str, str]) -> Placed:
+        """Where the message waits, if it has to: the first placer that knows its kind says so."""
+        for placer in self.placers:
+            placed = placer.place(message, found)
+            if placed is not None:
+                return placed
+        return Placed(message)
 
     def _topic(self, header: SendMessageRequestHeader) -> TopicConfig:
         found = self.topics.find(header.topic)
@@ -326,11 +352,12 @@ class SendProcessor:
     def _header(self, sent: _Sent, appended: list[Appended]) -> SendMessageResponseHeader:
         return SendMessageResponseHeader(
             msg_id=",".join(offset_id(self.store_host, each.offset) for each in appended),
-            queue_id=sent.message.queue_id,
+            queue_id=sent.queue_id,
             queue_offset=appended[0].queue_offset,
             transaction_id=sent.unique_key,
             msg_region=self.settings.region_id,
             trace_on=self.settings.trace_on,
+            recall_handle=sent.recall_handle,
         )
 
 
