@@ -72,6 +72,10 @@ class MessageIllegal(OrbitError):
     """A message that cannot be stored as it is; the error has its size and the limit, or the rule it breaks."""
 
 
+class ExpressionIllegal(OrbitError):
+    """A filter's expression that means nothing; the error says what stands where, and what was expected there."""
+
+
 class StoreError(OrbitError):
     """The store cannot do what was asked; the error names the file, the reason and the remedy."""
 

@@ -1,0 +1,269 @@
+"""From the text of an SQL92 expression to its tree; what is no expression is refused with what was found where, and what was expected.
+
+From what binds least to what binds most: OR; AND; `=`, `<>`, IS NULL; `<`, `<=`, `>`, `>=`, BETWEEN, IN, CONTAINS, STARTSWITH, ENDSWITH;
+then NOT, `-` and `+`. So `NOT a = 1` is `(NOT a) = 1`. Comparisons that can never hold are refused here, by the original's rules.
+
+As in the original the expression ends where no operator goes on, and words behind that are not read: `a LIKE 'x'` is `a`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from orbitmq.common.errors import ExpressionIllegal
+from orbitmq.message.sql import tree
+from orbitmq.message.sql.comparison import comparison
+from orbitmq.message.sql.java_numbers import INT_MAX, LONG_MAX
+from orbitmq.message.sql.tokens import Kind, Token, described, problem, tokens_of
+from orbitmq.message.sql.tree import CONSTANTS, And, Node, Or, is_boolean
+
+NESTING_MAX: Final = 100  # of parentheses, signs and comparisons within each other
+_ORDERS: Final = (">", ">=", "<", "<=")
+_SEARCHES: Final = ("CONTAINS", "STARTSWITH", "ENDSWITH")
+_AFTER_NOT: Final = (*_SEARCHES, "BETWEEN", "IN")
+_VALUE: Final = "a property, a number, a text in single quotes, TRUE, FALSE, NULL or `(`"
+_DOUBLE_MIN: Final = 5e-324
+
+
+class _Part(NamedTuple):
+    """A node, and where it begins."""
+
+    node: Node
+    at: int
+    depth: int = 1
+
+
+class Parsed(NamedTuple):
+    """The tree of an expression, which is true, false or NULL of every message; and where words begin that it goes without."""
+
+    node: Node
+    unread_at: int | None
+
+
+def parse(text: str) -> Parsed:
+    """What an expression says; ExpressionIllegal when it says nothing."""
+    return _Parser(text).parse()
+
+
+class _Parser:
+    """Goes over the words of one text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = tokens_of(text)
+        self._next = 0
+        self._open = 0
+
+    def parse(self) -> Parsed:
+        whole = self._or()
+        behind = self._token
+        return Parsed(self._truth(whole), None if behind.kind is Kind.END else behind.at)
+
+    # -- levels, from what binds least
+
+    def _or(self) -> _Part:
+        return self._chain("OR", self._and, Or)
+
+    def _and(self) -> _Part:
+        return self._chain("AND", self._equality, And)
+
+    def _chain(self, word: str, level: Callable[[], _Part], make: type[And | Or]) -> _Part:
+        first = level()
+        if not self._token.is_(word):
+            return first
+        parts = [first]
+        while self._takes(word):
+            parts.append(level())
+        return _Part(make(tuple(map(self._truth, parts))), first.at, self._deeper(*parts))
+
+    def _equality(self) -> _Part:
+        left = self._comparison()
+        while True:
+            if self._takes("="):
+                left = self._equal(left, self._comparison())
+            elif self._takes("<>"):
+                equal = self._equal(left, self._comparison())
+                left = equal._replace(node=tree.Not(equal.node))
+            elif self._takes("IS"):
+                negated = self._takes("NOT")
+                self._expect("NULL", "NULL" if negated else "NULL or NOT NULL")
+                is_null = tree.IsNull(left.node)
+                left = _Part(tree.Not(is_null) if negated else is_null, left.at, self._deeper(left))
+            else:
+                return left
+
+    def _comparison(self) -> _Part:
+        left = self._unary()
+        while True:
+            token = self._token
+            if token.kind is Kind.SIGN and token.text in _ORDERS:
+                self._next += 1
+                left = self._ordered(token.text, left, self._unary())
+                continue
+            negated = self._takes("NOT")
+            word = self._token
+            if word.kind is not Kind.KEYWORD or word.text not in _AFTER_NOT:
+                if negated:
+                    raise self._unexpected("CONTAINS, STARTSWITH, ENDSWITH, BETWEEN or IN")
+                return left
+            self._next += 1
+            if word.text == "BETWEEN":
+                left = self._between(left, negated)
+            elif word.text == "IN":
+                left = self._in(left, negated)
+            else:
+                left = _Part(tree.Search(word.text, left.node, self._quoted(), negated), left.at, self._deeper(left))
+
+    def _unary(self) -> _Part:
+        token = self._token
+        if token.is_("+") or token.is_("-") or token.is_("NOT"):
+            self._next += 1
+            with_sign = self._nested(self._unary)
+            if token.text == "+":
+                return with_sign._replace(at=token.at)
+            node = tree.Negated(with_sign.node) if token.text == "-" else tree.Not(self._truth(with_sign))
+            return _Part(node, token.at, self._deeper(with_sign))
+        return self._primary()
+
+    def _primary(self) -> _Part:
+        token = self._token
+        self._next += 1
+        if token.is_("("):
+            inside = self._nested(self._or)
+            self._expect(")", "an operator or `)`")
+            return inside._replace(at=token.at)
+        if token.kind is Kind.NAME:
+            return _Part(tree.Property(token.text), token.at)
+        if token.kind is Kind.TEXT:
+            return _Part(tree.Text(_unquoted(token)), token.at)
+        if token.kind is Kind.INTEGER:
+            return _Part(self._integer(token), token.at)
+        if token.kind is Kind.FLOAT:
+            return _Part(self._float(token), token.at)
+        if token.kind is Kind.KEYWORD and token.text in _TRUTHS:
+            return _Part(tree.Truth(_TRUTHS[token.text]), token.at)
+        self._next -= 1
+        raise self._unexpected(_VALUE)
+
+    # -- operators, with what they refuse
+
+    def _equal(self, left: _Part, right: _Part) -> _Part:
+        for part in (left, right):
+            if part.node == tree.Truth(None):
+                raise self._problem(part.at, "NULL beside `=` or `<>`", "IS NULL or IS NOT NULL, which is how to ask for that")
+        if isinstance(left.node, tree.Truth) and isinstance(right.node, (tree.Text, tree.Number)):
+            raise self._problem(right.at, "a constant that is neither TRUE nor FALSE", "one that can be equal to TRUE or FALSE")
+        return _Part(tree.Equal(left.node, right.node), left.at, self._deeper(left, right))
+
+    def _ordered(self, sign: str, left: _Part, right: _Part) -> _Part:
+        for part in (left, right):
+            if (isinstance(part.node, CONSTANTS) and not isinstance(part.node, tree.Number)) or is_boolean(part.node):
+                raise self._problem(part.at, f"what has no order beside `{sign}`", "a number or a property")
+        return _Part(tree.Ordered(sign, left.node, right.node), left.at, self._deeper(left, right))
+
+    def _between(self, left: _Part, negated: bool) -> _Part:
+        low = self._unary()
+        self._expect("AND", "AND, and the upper end of BETWEEN")
+        high = self._unary()
+        if negated:
+            parts = self._ordered("<", left, low), self._ordered(">", left, high)
+            return _Part(Or(tuple(part.node for part in parts)), left.at, self._deeper(*parts))
+        lower, upper = low.node, high.node
+        if isinstance(lower, tree.Number) and isinstance(upper, tree.Number) and comparison(upper, lower)(upper.value, lower.value) < 0:
+            raise self._problem(high.at, "an upper end of BETWEEN below the lower one", f"one that is not below {lower.value}")
+        parts = self._ordered(">=", left, low), self._ordered("<=", left, high)
+        return _Part(And(tuple(part.node for part in parts)), left.at, self._deeper(*parts))
+
+    def _in(self, left: _Part, negated: bool) -> _Part:
+        if not isinstance(left.node, tree.Property):
+            raise self._problem(left.at, "what is no property before IN", "the name of a property")
+        self._expect("(", "`(` and texts in single quotes")
+        texts = [self._quoted()]
+        while self._takes(","):
+            texts.append(self._quoted())
+        self._expect(")", "`,` or `)`")
+        return _Part(tree.OneOf(left.node, frozenset(texts), negated), left.at)
+
+    def _truth(self, part: _Part) -> Node:
+        """The node where a boolean is wanted."""
+        if isinstance(part.node, tree.Property):
+            return tree.IsTrue(part.node)
+        if not is_boolean(part.node):
+            raise self._problem(part.at, "a value that is neither true nor false", "a comparison, TRUE, FALSE, NULL or a property")
+        return part.node
+
+    # -- literals
+
+    def _integer(self, token: Token) -> tree.Number:
+        digits = token.text.rstrip("lL")
+        if len(digits) > len(str(LONG_MAX)) or int(digits) > LONG_MAX:
+            raise self._problem(token.at, f"`{token.text}`", f"an integer up to {LONG_MAX}")
+        value = int(digits)
+        return tree.Number(value, tree.NumberType.INT if value <= INT_MAX else tree.NumberType.LONG)
+
+    def _float(self, token: Token) -> tree.Number:
+        value = float(token.text)
+        if not _DOUBLE_MIN <= value < float("inf"):
+            raise self._problem(token.at, f"`{token.text}`", "a decimal number above 0, within the range of a double; 0 is written as `0`")
+        return tree.Number(value, tree.NumberType.DOUBLE)
+
+    def _quoted(self) -> str:
+        token = self._token
+        if token.kind is not Kind.TEXT:
+            raise self._unexpected(Kind.TEXT.value)
+        self._next += 1
+        return _unquoted(token)
+
+    # -- words
+
+    @property
+    def _token(self) -> Token:
+        token = self._tokens[self._next]
+        if token.kind is Kind.NO_WORD:
+            raise self._problem(token.at, described(token), "a name, a number, a text in single quotes or an operator")
+        return token
+
+    def _takes(self, text: str) -> bool:
+        """Step over that word, if it is next."""
+        found = self._token.is_(text)
+        self._next += found
+        return found
+
+    def _expect(self, text: str, expected: str) -> None:
+        if not self._takes(text):
+            raise self._unexpected(expected)
+
+    def _unexpected(self, expected: str) -> ExpressionIllegal:
+        return self._problem(self._token.at, described(self._token), expected)
+
+    def _problem(self, at: int, found: str, expected: str) -> ExpressionIllegal:
+        return problem(self._text, at, found, expected)
+
+    # -- nesting
+
+    def _nested(self, level: Callable[[], _Part]) -> _Part:
+        self._open += 1
+        if self._open > NESTING_MAX:
+            raise self._too_deep()
+        inside = level()
+        self._open -= 1
+        return inside
+
+    def _deeper(self, *parts: _Part) -> int:
+        depth = max(part.depth for part in parts) + 1
+        if depth > NESTING_MAX:
+            raise self._too_deep()
+        return depth
+
+    def _too_deep(self) -> ExpressionIllegal:
+        return self._problem(
+            self._token.at, f"more than {NESTING_MAX} operators within each other", "fewer: AND and OR need no parentheses"
+        )
+
+
+_TRUTHS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
+
+
+def _unquoted(token: Token) -> str:
+    return token.text[1:-1].replace("''", "'")
