@@ -1,0 +1,128 @@
+"""Accounts in the style of 4.9, `plain_acl.yml`: white addresses, default permissions, and permissions of topics and groups. Pure.
+
+An account whose address is white needs no signature; neither does anybody at a globally white address. An administrator for whom no
+single topic or group is named may do everything; one with such names is held to them, as in the original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from orbitmq.access.addresses import Matches, pattern
+from orbitmq.access.decisions import Denied
+from orbitmq.access.requests import (
+    ACCOUNT_ACTIONS,
+    MAY_NAME_NOTHING,
+    Action,
+    Remembered,
+    Resource,
+    TopicAt,
+    actions_on,
+    naming_of,
+    nowhere,
+    resources_of,
+)
+from orbitmq.access.signatures import is_signed
+from orbitmq.common.topic_names import TRACE_TOPIC
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers.named_resources import ResourceKind
+from orbitmq.protocol.signature import ACCESS_KEY
+
+KEY_LENGTH_MIN: Final = 7  # the original says "longer than 6" of both keys
+
+Permission = frozenset[Action]  # empty: DENY
+
+DENY: Final[Permission] = frozenset()
+PERMISSIONS: Final[Mapping[str, Permission]] = {
+    "DENY": DENY,
+    "PUB": frozenset({Action.PUB}),
+    "SUB": frozenset({Action.SUB}),
+    "PUB|SUB": frozenset({Action.PUB, Action.SUB}),
+    "SUB|PUB": frozenset({Action.PUB, Action.SUB}),
+}
+_HOSTS_MAX: Final = 10_000
+_NO_TOPIC: Final = Resource(ResourceKind.TOPIC, "")
+_TRACES: Final = Resource(ResourceKind.TOPIC, TRACE_TOPIC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Who has a key, and what that one may do. `permissions` are those of single topics and groups."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    is_admin: bool = False
+    white_address: str | None = None
+    is_white: Matches = field(default=pattern(None), repr=False, compare=False)
+    topic_permission: Permission = DENY
+    group_permission: Permission = DENY
+    permissions: Mapping[Resource, Permission] = field(default_factory=dict)
+
+    def check(self, request: RemotingCommand, topic_at: TopicAt = nowhere) -> None:
+        """Denied unless the account may do what the request asks for."""
+        actions = ACCOUNT_ACTIONS.get(request.code)
+        if actions is None:
+            if not self.is_admin:
+                raise self._denied(f"Need admin permission for request code={request.code}, but accessKey={self.access_key} is not", None)
+            actions = DENY
+        if not actions or (self.is_admin and not self.permissions):
+            return
+        resources = resources_of(request, topic_at)
+        if not resources and request.code not in MAY_NAME_NOTHING:
+            resources = [_NO_TOPIC]
+        for resource in resources:
+            if not actions_on(resource, actions) & self._owned(resource) and not (resource == _TRACES and Action.PUB in actions):
+                kind = resource.kind.value.lower()
+                raise self._denied(f"No default permission for {kind}:{resource.name}", str(resource))
+
+    def _owned(self, resource: Resource) -> Permission:
+        found = self.permissions.get(resource)
+        if found is not None:
+            return found
+        return self.group_permission if resource.kind is ResourceKind.GROUP else self.topic_permission
+
+    def _denied(self, why: str, resource: str | None) -> Denied:
+        return Denied(why, who=self.access_key, resource=resource)
+
+
+class Accounts:
+    """All accounts, and the addresses that need none; replaced as a whole when files change."""
+
+    def __init__(self, accounts: Mapping[str, Account], white: Sequence[Matches], topic_at: TopicAt = nowhere) -> None:
+        self.by_key = accounts
+        self._topic_at = topic_at
+        self._white = white
+        self._white_hosts: dict[str, bool] = {}  # those that asked
+        self._remembered = Remembered()
+
+    def check(self, host: str, request: RemotingCommand) -> None:
+        """Denied unless whoever asks from `host` may have what the request asks for."""
+        if self._white and self._is_white(host):
+            return
+        fields = request.ext_fields or {}
+        key = fields.get(ACCESS_KEY)
+        if key is None:
+            raise Denied("No accessKey is configured")
+        account = self.by_key.get(key)
+        if account is None:
+            raise Denied(f"No acl config for {key}", who=key)
+        if account.is_white(host):
+            return
+        if not is_signed(fields, request.body, account.secret_key):
+            raise Denied(f"Check signature failed for accessKey={key}", who=key)
+        naming = naming_of(request)
+        if naming is None:
+            account.check(request, self._topic_at)
+        elif (key, host, naming) not in self._remembered:
+            account.check(request, self._topic_at)
+            self._remembered.add(key, host, naming)
+
+    def _is_white(self, host: str) -> bool:
+        found = self._white_hosts.get(host)
+        if found is None:
+            if len(self._white_hosts) >= _HOSTS_MAX:
+                self._white_hosts.clear()
+            found = self._white_hosts[host] = any(matches(host) for matches in self._white)
+        return found

@@ -1,0 +1,141 @@
+"""Access control of one server, put together from its configuration: guards before its handlers, requests that change the rules, the keys
+that its own calls are signed with.
+
+Builds, and reads files by `load`; no rules of its own. Everything is off by default, and then there is neither guard nor signer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from orbitmq.access.account_files import CHECK_PERIOD_S, AccountFiles
+from orbitmq.access.account_requests import AccountRequests
+from orbitmq.access.addresses import host_of, network
+from orbitmq.access.credentials import Credentials, RequestSigner
+from orbitmq.access.guards import Guard, UserChecker, guard_of_accounts, guard_of_users
+from orbitmq.access.requests import TopicAt, nowhere
+from orbitmq.access.user_requests import UserRequests
+from orbitmq.access.user_store import UserStore
+from orbitmq.access.users import new_user
+from orbitmq.common.errors import ConfigurationError, ProtocolError
+from orbitmq.protocol.bodies.access import UserInfo
+
+RELOAD_PERIOD_S: Final = CHECK_PERIOD_S
+
+
+class ControlSettings(Protocol):
+    """What of a server's configuration counts here."""
+
+    @property
+    def authentication_enabled(self) -> bool: ...
+
+    @property
+    def authorization_enabled(self) -> bool: ...
+
+    @property
+    def init_authentication_user(self) -> str: ...
+
+    @property
+    def inner_client_authentication_credentials(self) -> str: ...
+
+    @property
+    def authentication_whitelist(self) -> str: ...
+
+    @property
+    def authorization_whitelist(self) -> str: ...
+
+    @property
+    def trusted_proxies(self) -> str: ...
+
+
+class AccessControl:
+    """See above. `users` is the folder of their files; `accounts` that of account files, None when there are none."""
+
+    def __init__(
+        self,
+        settings: ControlSettings,
+        *,
+        cluster: str,
+        users: Path,
+        accounts: Path | None = None,
+        now_ms: Callable[[], int],
+        topic_at: TopicAt = nowhere,
+    ) -> None:
+        self._cluster = cluster
+        inner = settings.inner_client_authentication_credentials
+        self._inner = Credentials.from_json(inner, "innerClientAuthenticationCredentials") if inner else None
+        self._first = _first_user(settings.init_authentication_user)
+        self.signers: list[RequestSigner] = [] if self._inner is None else [RequestSigner(self._inner)]
+        self.users = UserStore(users) if settings.authentication_enabled else None
+        self.files = None if accounts is None else AccountFiles(accounts, now_ms, topic_at)
+        self.guards: list[Guard] = []
+        if self.users is not None:
+            checker = UserChecker(
+                self.users,
+                cluster,
+                authorizes=settings.authorization_enabled,
+                unauthenticated=_codes(settings.authentication_whitelist, "authenticationWhitelist"),
+                unauthorized=_codes(settings.authorization_whitelist, "authorizationWhitelist"),
+                topic_at=topic_at,
+            )
+            self.guards.append(guard_of_users(checker))
+        if self.files is not None:
+            files = self.files
+            self.guards.append(guard_of_accounts(lambda: files.accounts))
+        self.believes_preamble_of = _trusted(settings.trusted_proxies, by_default=not self.guards)
+
+    @property
+    def of_users(self) -> UserRequests:
+        """The processor of requests about users."""
+        return UserRequests(self.users)
+
+    def of_accounts(self, broker_name: str, address: Callable[[], str]) -> AccountRequests:
+        """The processor of requests about accounts, of a broker that is known by that name and address."""
+        return AccountRequests(self.files, broker_name=broker_name, address=address, cluster=self._cluster)
+
+    def load(self) -> None:
+        """Read users, rules and accounts; ConfigurationError or DamagedFile when that cannot be."""
+        if self.users is not None:
+            self.users.load()
+            for name, password in self._first:
+                self.users.ensure_super(name, password)
+            if self._inner is not None:
+                self.users.ensure_super(self._inner.access_key, self._inner.secret_key)
+        if self.files is not None:
+            self.files.load()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether this server may not even ask itself: it has a guard, and no keys."""
+        return bool(self.guards) and not self.signers
+
+
+def _first_user(text: str) -> list[tuple[str, str]]:
+    if not text:
+        return []
+    try:
+        user = new_user(UserInfo.decode(text.encode()))
+    except (ValueError, ProtocolError):  # what they say may repeat the password
+        raise ConfigurationError('initAuthenticationUser cannot be used: write it as {"username":"…","password":"…"}') from None
+    return [(user.name, user.password)]
+
+
+def _codes(text: str, key: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    bad = [part for part in parts if not part.isdecimal()]
+    if bad:
+        raise ConfigurationError(f"{key} cannot be used: {bad[0]!r} is no request code; write numbers with commas between them")
+    return [int(part) for part in parts]
+
+
+def _trusted(text: str, *, by_default: bool) -> Callable[[str], bool]:
+    """Whether the preamble of a peer, by its address with the port, is believed."""
+    try:
+        networks = [network(part) for part in text.split(",") if part.strip()]
+    except ValueError as problem:
+        raise ConfigurationError(f"trustedProxies cannot be used: {problem}") from None
+    if not networks:
+        return lambda _peer: by_default
+    return lambda peer: any(matches(host_of(peer)) for matches in networks)

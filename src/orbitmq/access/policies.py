@@ -1,0 +1,174 @@
+"""Policies of 5.x: which user may do what with which resources, from where. Pure.
+
+Of the entries that match resource, action and address the most specific decides: a kind before any kind, a name before a beginning of
+names before all names, a longer beginning before a shorter one; between equals a denial wins. The custom policy is asked first, the
+default one when nothing in it matches; without a match nobody may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from orbitmq.access.addresses import Matches, network
+from orbitmq.access.requests import Action, Resource
+from orbitmq.protocol.headers.named_resources import ResourceKind
+
+_ANY: Final = "*"
+_USER: Final = "User:"
+
+
+class Decision(Enum):
+    """What an entry says; the values are the original's names."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+
+
+class PolicyType(Enum):
+    """Which of a user's policies; the values are the original's names."""
+
+    CUSTOM = "Custom"
+    DEFAULT = "Default"
+
+
+class Match(Enum):
+    """How the name of a pattern is meant."""
+
+    LITERAL = 2
+    PREFIX = 1
+    ANY = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePattern:
+    """`*`, `Topic:*`, `Topic:orders-*` or `Topic:orders`."""
+
+    kind: ResourceKind
+    match: Match = Match.ANY
+    name: str = ""
+
+    @classmethod
+    def parse(cls, text: str | None) -> ResourcePattern:
+        """The pattern that a text spells; ValueError when it spells none."""
+        wanted = (text or "").strip()
+        if wanted == _ANY:
+            return cls(ResourceKind.ANY)
+        kind, colon, name = wanted.partition(":")
+        found = next((each for each in ResourceKind if each.value.lower() == kind.lower() and each is not ResourceKind.ANY), None)
+        if not colon or not name or found is None:
+            raise ValueError(
+                f"The resource {wanted!r} is null or illegal; write *, Topic:name, Group:name, Cluster:name, or Topic:beginning*"
+            )
+        if name == _ANY:
+            return cls(found)
+        if name.endswith(_ANY):
+            return cls(found, Match.PREFIX, name.partition(_ANY)[0])
+        return cls(found, Match.LITERAL, name)
+
+    def __str__(self) -> str:
+        if self.kind is ResourceKind.ANY:
+            return _ANY
+        return f"{self.kind.value}:{self.name}{'' if self.match is Match.LITERAL else _ANY}"
+
+    def matches(self, resource: Resource) -> bool:
+        if self.kind is ResourceKind.ANY:
+            return True
+        if self.kind is not resource.kind:
+            return False
+        if self.match is Match.LITERAL:
+            return resource.name == self.name
+        return resource.name.startswith(self.name)
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """Greater for what is more specific."""
+        return self.kind is not ResourceKind.ANY, self.match.value, len(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyEntry:
+    """One line of a policy; no source address means every one."""
+
+    resource: ResourcePattern
+    actions: frozenset[Action]
+    decision: Decision
+    sources: tuple[str, ...] = ()
+    _is_source: tuple[Matches, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_is_source", tuple(network(text) for text in self.sources))
+
+    def matches(self, resource: Resource, actions: frozenset[Action], host: str) -> bool:
+        return (
+            (not self.actions.isdisjoint(actions) or Action.ALL in self.actions)
+            and self.resource.matches(resource)
+            and (not self.sources or any(matches(host) for matches in self._is_source))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Entries of one type, one of them for each resource."""
+
+    type: PolicyType
+    entries: tuple[PolicyEntry, ...]
+
+    def with_entries(self, changed: Iterable[PolicyEntry]) -> Policy:
+        """The policy in which these take the place of those for the same resources."""
+        merged = {entry.resource: entry for entry in self.entries} | {entry.resource: entry for entry in changed}
+        return Policy(self.type, tuple(merged.values()))
+
+    def without(self, resource: ResourcePattern) -> Policy:
+        return Policy(self.type, tuple(entry for entry in self.entries if entry.resource != resource))
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """The policies of one user."""
+
+    user: str
+    policies: tuple[Policy, ...]
+
+    @property
+    def subject(self) -> str:
+        """As the wire names the user."""
+        return subject_of(self.user)
+
+    def entries(self, type_: PolicyType) -> Sequence[PolicyEntry]:
+        return next((policy.entries for policy in self.policies if policy.type is type_), ())
+
+    def with_policies(self, changed: Iterable[Policy]) -> Acl:
+        """The rules with these entries in them."""
+        policies = {policy.type: policy for policy in self.policies}
+        for policy in changed:
+            policies[policy.type] = policies.get(policy.type, Policy(policy.type, ())).with_entries(policy.entries)
+        return Acl(self.user, tuple(policies.values()))
+
+    def without(self, type_: PolicyType, resource: ResourcePattern) -> Acl:
+        """The rules without the entry of that resource."""
+        left = [policy.without(resource) if policy.type is type_ else policy for policy in self.policies]
+        return Acl(self.user, tuple(policy for policy in left if policy.entries))
+
+    def decide(self, resource: Resource, actions: frozenset[Action], host: str) -> Decision | None:
+        """What the rules say of one of these actions; None: nothing."""
+        for type_ in (PolicyType.CUSTOM, PolicyType.DEFAULT):
+            matching = [entry for entry in self.entries(type_) if entry.matches(resource, actions, host)]
+            if matching:
+                return max(matching, key=lambda entry: (entry.resource.rank, entry.decision is Decision.DENY)).decision
+        return None
+
+
+def subject_of(user: str) -> str:
+    """How the wire names a user whose rules are meant."""
+    return _USER + user
+
+
+def user_of(subject: str | None) -> str:
+    """The user that a subject names; ValueError when it names none."""
+    kind, _, name = (subject or "").partition(":")
+    if f"{kind}:".lower() != _USER.lower() or not name:
+        raise ValueError(f"The subject {subject!r} is illegal; write User:name")
+    return name

@@ -1,0 +1,151 @@
+"""Requests about users and their rules, 3001 to 3010, of brokers and name servers alike. Answers as the original of 5.5 gives them.
+
+Only super users make or change super users. Without a store access control is off, and all of it is refused: whoever could reach the
+port could prepare a user for the day on which it is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from orbitmq.access.policies import Acl, PolicyType, ResourcePattern, user_of
+from orbitmq.access.user_store import UserStore
+from orbitmq.access.users import UserType, acl_of, info_of, member
+from orbitmq.common.errors import AlreadyExists, NotFound, ProtocolError, RequestRefused
+from orbitmq.protocol.bodies.access import AclInfo, UserInfo, encode_list
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers import auth
+from orbitmq.protocol.signature import ACCESS_KEY
+
+Handler = Callable[[object, RemotingCommand], RemotingCommand]
+_Serve = Callable[[UserStore, RemotingCommand], RemotingCommand]
+
+
+class UserRequests:
+    """A processor of them."""
+
+    def __init__(self, store: UserStore | None) -> None:
+        self._store = store
+
+    def handlers(self) -> dict[int, Handler]:
+        serves: dict[int, _Serve] = {
+            RequestCode.AUTH_CREATE_USER: _create_user,
+            RequestCode.AUTH_UPDATE_USER: _update_user,
+            RequestCode.AUTH_DELETE_USER: _delete_user,
+            RequestCode.AUTH_GET_USER: _get_user,
+            RequestCode.AUTH_LIST_USER: _list_users,
+            RequestCode.AUTH_CREATE_ACL: _put_acl,
+            RequestCode.AUTH_UPDATE_ACL: _put_acl,
+            RequestCode.AUTH_DELETE_ACL: _delete_acl,
+            RequestCode.AUTH_GET_ACL: _get_acl,
+            RequestCode.AUTH_LIST_ACL: _list_acls,
+        }
+        return {code: self._handler(serve) for code, serve in serves.items()}
+
+    def _handler(self, serve: _Serve) -> Handler:
+        def handle(_channel: object, request: RemotingCommand) -> RemotingCommand:
+            if self._store is None:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR, "there are no users here: access control is off; set authenticationEnabled=true and restart"
+                )
+            try:
+                return serve(self._store, request)
+            except (ValueError, NotFound, AlreadyExists) as problem:
+                raise RequestRefused(ResponseCode.NO_PERMISSION, str(problem)) from problem
+            except ProtocolError:  # which may repeat a part of the body, and so of a password
+                why = f"the body of request {request.code} cannot be read; nothing was changed"
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, why) from None
+            except OSError as problem:
+                why = f"it could not be saved: {problem.strerror}; nothing was changed"
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, why) from problem
+
+        return handle
+
+
+def _create_user(store: UserStore, request: RemotingCommand) -> RemotingCommand:
+    info = _user_info(request, auth.CreateUserRequestHeader.from_fields(request.ext_fields).username)
+    if _is_super(info) and not _asks_a_super_user(store, request):
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "The super user can only be create by super user")
+    store.create_user(info)
+    return request.answer(ResponseCode.SUCCESS)
+
+
+def _update_user(store: UserStore, request: RemotingCommand) -> RemotingCommand:
+    info = _user_info(request, auth.UpdateUserRequestHeader.from_fields(request.ext_fields).username)
+    only_super = "The super user can only be update by super user"
+    if _is_super(info) and not _asks_a_super_user(store, request):
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, only_super)
+    user = store.users.get(info.username or "")
+    if user is not None and user.is_super and not _asks_a_super_user(store, request):
+        raise RequestRefused(ResponseCode.NO_PERMISSION, only_super)
+    store.update_user(info)
+    return request.answer(ResponseCode.SUCCESS)
+
+
+def _delete_user(store: UserStore, request: RemotingCommand) -> RemotingCommand:
+    name = _named(auth.DeleteUserRequestHeader.from_fields(request.ext_fields).username)
+    user = store.users.get(name)
+    if user is not None and user.is_super and not _asks_a_super_user(store, request):
+        raise RequestRefused(ResponseCode.NO_PERMISSION, "The super user can only be update by super user")
+    store.delete_user(name)
+    return request.answer(ResponseCode.SUCCESS)
+
+
+def _get_user(store: UserStore, request: RemotingCommand) -> RemotingCommand:
+    user = store.users.get(_named(auth.GetUserRequestHeader.from_fields(request.ext_fields).username))
+    return request.answer(ResponseCode.SUCCESS, body=None if user is None else user.info().encode())
+
+
+def _list_users(store: UserStore, request: RemotingCommand) -> RemotingCommand:
+    wanted = auth.ListUsersRequestHeader.from_fields(request.ext_fields).filter or ""
+    found = [store.users[name].info() for name in sorted(store.users) if wanted in name]
+    return request.answer(ResponseCode.SUCCESS, body=encode_list(found) if found else None)
+
+
+def _put_acl(store: UserStore, request: RemotingCommand) -> RemotingCommand:
+    subject = auth.CreateAclRequestHeader.from_fields(request.ext_fields).subject
+    info = AclInfo.decode(request.body or b"{}")
+    store.put_acl(acl_of(info if info.subject else replace(info, subject=subject)))
+    return request.answer(ResponseCode.SUCCESS)
+
+
+def _delete_acl(store: UserStore, request: RemotingCommand) -> RemotingCommand:
+    header = auth.DeleteAclRequestHeader.from_fields(request.ext_fields)
+    resource = ResourcePattern.parse(header.resource) if header.resource and header.resource.strip() else None
+    store.delete_acl(user_of(header.subject), member(PolicyType, header.policy_type or None, PolicyType.CUSTOM), resource)
+    return request.answer(ResponseCode.SUCCESS)
+
+
+def _get_acl(store: UserStore, request: RemotingCommand) -> RemotingCommand:
+    name = user_of(auth.GetAclRequestHeader.from_fields(request.ext_fields).subject)
+    if name not in store.users:
+        raise NotFound("The subject is not exist.")
+    acl = store.acls.get(name)
+    return request.answer(ResponseCode.SUCCESS, body=None if acl is None else info_of(acl).encode())
+
+
+def _list_acls(store: UserStore, request: RemotingCommand) -> RemotingCommand:
+    header = auth.ListAclsRequestHeader.from_fields(request.ext_fields)
+    found: list[Acl] = store.find_acls(header.subject_filter or "", header.resource_filter or "")
+    return request.answer(ResponseCode.SUCCESS, body=encode_list(map(info_of, found)) if found else None)
+
+
+def _named(name: str | None) -> str:
+    if not name or not name.strip():
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, "The username is blank")
+    return name
+
+
+def _user_info(request: RemotingCommand, name: str | None) -> UserInfo:
+    return replace(UserInfo.decode(request.body or b"{}"), username=_named(name))
+
+
+def _is_super(info: UserInfo) -> bool:
+    return info.user_type is not None and member(UserType, info.user_type, None) is UserType.SUPER
+
+
+def _asks_a_super_user(store: UserStore, request: RemotingCommand) -> bool:
+    user = store.users.get((request.ext_fields or {}).get(ACCESS_KEY, ""))
+    return user is not None and user.is_super

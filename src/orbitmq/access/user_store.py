@@ -1,0 +1,129 @@
+"""The users and rules of a server, and the two JSON files, `users.json` and `acls.json`, that follow every change.
+
+The files are lists of what travels, readable for their owner only; the original keeps both in RocksDB. Writing is blocking, an operator's
+rare act. Crash rule: that of `common.atomic_file`; a change that was answered is on disk, one that could not be written did not happen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from orbitmq.access.policies import Acl, Policy, PolicyType, ResourcePattern
+from orbitmq.access.users import User, UserType, acl_of, info_of, new_user
+from orbitmq.common import atomic_file
+from orbitmq.common.errors import AlreadyExists, NotFound
+from orbitmq.protocol.bodies.access import UserInfo, decode_acls, decode_users, encode_list
+
+log = logging.getLogger(__name__)
+
+
+class UserStore:
+    """From `load`: users by name, and the rules of those that have some."""
+
+    def __init__(self, folder: Path) -> None:
+        self._users_path = folder / "users.json"
+        self._acls_path = folder / "acls.json"
+        self._users: dict[str, User] = {}
+        self._acls: dict[str, Acl] = {}
+
+    @property
+    def users(self) -> Mapping[str, User]:
+        return self._users
+
+    @property
+    def acls(self) -> Mapping[str, Acl]:
+        return self._acls
+
+    def load(self) -> None:
+        """Read both files; DamagedFile when one of them, and its backup, is not whole."""
+        users = atomic_file.read_or_backup(self._users_path, lambda data: [new_user(info) for info in decode_users(data)])
+        acls = atomic_file.read_or_backup(self._acls_path, lambda data: [acl_of(info) for info in decode_acls(data)])
+        self._users = {user.name: user for user in users or ()}
+        self._acls = {acl.user: acl for acl in acls or ()}
+
+    def ensure_super(self, name: str, password: str) -> None:
+        """Have a super user of that name; one that is there stays as it is."""
+        if name not in self._users:
+            self._set_users({**self._users, name: User(name, password, UserType.SUPER)})
+            log.info("user_created name=%s type=%s", name, UserType.SUPER.value)
+
+    # -- users
+
+    def create_user(self, info: UserInfo) -> None:
+        """Add a user; AlreadyExists when there is one of that name, ValueError when it is illegal."""
+        user = new_user(info)
+        if user.name in self._users:
+            raise AlreadyExists("The user is existed")
+        self._set_users({**self._users, user.name: user})
+        log.info("user_created name=%s type=%s", user.name, user.type.value)
+
+    def update_user(self, info: UserInfo) -> None:
+        """Change what is said of a user; NotFound when there is none."""
+        user = self._users.get(info.username or "")
+        if user is None:
+            raise NotFound("The user is not exist")
+        self._set_users({**self._users, user.name: user.changed(replace(info, username=user.name))})
+        log.info("user_updated name=%s", user.name)
+
+    def delete_user(self, name: str) -> None:
+        """Forget a user and its rules; nothing when there is none."""
+        if name in self._users:
+            self._set_users({each: user for each, user in self._users.items() if each != name})
+            log.info("user_deleted name=%s", name)
+        if name in self._acls:
+            self._set_acls({each: acl for each, acl in self._acls.items() if each != name})
+
+    # -- rules
+
+    def put_acl(self, acl: Acl) -> None:
+        """Have these entries among the rules of a user, in the place of those for the same resources; NotFound without that user."""
+        if acl.user not in self._users:
+            raise NotFound(f"The subject of {acl.subject} is not exist.")
+        merged = self._acls.get(acl.user, Acl(acl.user, ())).with_policies(acl.policies)
+        self._set_acls({**self._acls, acl.user: merged})
+        log.info("acl_changed subject=%s", acl.subject)
+
+    def delete_acl(self, user: str, type_: PolicyType, resource: ResourcePattern | None) -> None:
+        """Forget the entry of a resource, or without one all rules of a user; NotFound when there are none."""
+        if user not in self._users:
+            raise NotFound("The subject is not exist.")
+        acl = self._acls.get(user)
+        if acl is None:
+            raise NotFound("The acl is not exist.")
+        left = Acl(user, ()) if resource is None else acl.without(type_, resource)
+        others = {each: other for each, other in self._acls.items() if each != user}
+        self._set_acls({**others, user: left} if left.policies else others)
+        log.info("acl_deleted subject=%s resource=%s", acl.subject, resource)
+
+    def find_acls(self, subject_filter: str, resource_filter: str) -> list[Acl]:
+        """The rules whose subject holds one text and, unless the subject does too, only the entries whose resource holds the other."""
+        found = []
+        for acl in (self._acls[user] for user in sorted(self._acls)):
+            if subject_filter not in acl.subject:
+                continue
+            if resource_filter not in acl.subject:
+                kept = [
+                    Policy(policy.type, tuple(e for e in policy.entries if resource_filter in str(e.resource))) for policy in acl.policies
+                ]
+                acl = Acl(acl.user, tuple(policy for policy in kept if policy.entries))
+            if acl.policies:
+                found.append(acl)
+        return found
+
+    # -- files
+
+    def _set_users(self, users: dict[str, User]) -> None:
+        _write(self._users_path, encode_list((user.info() for user in users.values()), pretty=True))
+        self._users = users
+
+    def _set_acls(self, acls: dict[str, Acl]) -> None:
+        _write(self._acls_path, encode_list((info_of(acl) for acl in acls.values()), pretty=True))
+        self._acls = acls
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_file.write(path, data, new_mode=atomic_file.PRIVATE)

@@ -1,0 +1,148 @@
+"""Which request needs what: every request that a server of ours serves has a rule, and what a request names is found."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from orbitmq.access.requests import ACCOUNT_ACTIONS, USER_ACTIONS, Action, Resource, group, naming_of, resources_of, topic
+from orbitmq.broker.config import load_broker
+from orbitmq.broker.parts import Parts
+from orbitmq.broker.serving import Serving
+from orbitmq.common.clock import SystemClock
+from orbitmq.common.errors import RequestRefused
+from orbitmq.message.message_id import offset_id
+from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.nameserver.name_server import NameServer
+from orbitmq.protocol import fastjson
+from orbitmq.protocol.bodies.clients import ConsumerData, HeartbeatData, LockBatchBody, MessageQueue
+from orbitmq.protocol.bodies.groups import GroupConfig
+from orbitmq.protocol.bodies.subscriptions import SubscriptionData
+from orbitmq.protocol.codes import RequestCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers.named_resources import NAMING_FIELDS, ResourceKind
+from orbitmq.store.file_layer import OsFileLayer
+
+# What only administrators may do: accounts with `admin: true`, and super users.
+ONLY_ADMINISTRATORS = {
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
+    RequestCode.DELETE_ACL_CONFIG,
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+}
+
+
+def served_by_a_broker(tmp_path: Path) -> set[int]:
+    async def build() -> set[int]:
+        config = load_broker(flags={"storePathRootDir": str(tmp_path)}).settings
+        parts = Parts(config, SystemClock(), OsFileLayer(), asyncio.get_running_loop())
+        serving = Serving(parts)
+        await parts.client.close()
+        return set(serving.dispatcher.codes)
+
+    return asyncio.run(build())
+
+
+def served_by_a_name_server(tmp_path: Path) -> set[int]:
+    async def build() -> set[int]:
+        server = NameServer(NameServerConfig(listen_port=0, kv_config_path=str(tmp_path / "kv.json")))
+        await server.start()
+        try:
+            assert server._server is not None
+            return set(server._server.endpoint.dispatcher.codes)
+        finally:
+            await server.stop()
+
+    return asyncio.run(build())
+
+
+def test_every_request_that_is_served_has_a_rule_for_users(tmp_path: Path) -> None:
+    served = served_by_a_broker(tmp_path) | served_by_a_name_server(tmp_path)
+    assert len(served) > 100
+    assert served - USER_ACTIONS.keys() == ONLY_ADMINISTRATORS
+
+
+def test_what_changes_something_needs_an_administrator_among_accounts(tmp_path: Path) -> None:
+    changing = {code for code, actions in USER_ACTIONS.items() if actions & {Action.CREATE, Action.UPDATE, Action.DELETE}}
+    assert changing & ACCOUNT_ACTIONS.keys() == {RequestCode.UPDATE_CONSUMER_OFFSET}
+    assert all(actions in (frozenset(), frozenset({Action.PUB}), frozenset({Action.SUB})) for actions in ACCOUNT_ACTIONS.values())
+    assert not ONLY_ADMINISTRATORS & ACCOUNT_ACTIONS.keys()
+
+
+def test_requests_that_name_a_topic_or_group_ask_for_an_action_on_it() -> None:
+    assert NAMING_FIELDS.keys() <= USER_ACTIONS.keys()
+    assert all(USER_ACTIONS[code] for code in NAMING_FIELDS)
+
+
+def request(code: int, body: bytes | None = None, **fields: str) -> RemotingCommand:
+    return RemotingCommand(code, ext_fields=fields or None, body=body)
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        (request(RequestCode.SEND_MESSAGE, topic="T"), [topic("T")]),
+        (request(RequestCode.SEND_MESSAGE_V2, b="T", topic="other"), [topic("T")]),
+        (request(RequestCode.SEND_BATCH_MESSAGE, b="T"), [topic("T")]),
+        (request(RequestCode.SEND_MESSAGE_V2, a="mine", b="%RETRY%theirs"), [group("theirs")]),
+        (request(RequestCode.PULL_MESSAGE, topic="T", consumerGroup="g"), [topic("T"), group("g")]),
+        (request(RequestCode.PULL_MESSAGE, topic="%RETRY%g", consumerGroup="g"), [group("g"), group("g")]),
+        (request(RequestCode.PULL_MESSAGE, topic="%DLQ%g", consumerGroup="g"), [topic("%DLQ%g"), group("g")]),
+        (request(RequestCode.CONSUMER_SEND_MSG_BACK, group="g"), [group("g")]),
+        (request(RequestCode.GET_CONSUME_STATS, consumerGroup="g", topicList="A;B;"), [group("g"), topic("A"), topic("B")]),
+        (request(RequestCode.QUERY_CORRECTION_OFFSET, filterGroups="a,b", compareGroup="c", topic="T"), [topic("T"), *map(group, "abc")]),
+        (request(RequestCode.REGISTER_BROKER, clusterName="C"), [Resource(ResourceKind.CLUSTER, "C")]),
+        (request(RequestCode.SEND_REPLY_MESSAGE_V2, b="DefaultCluster_REPLY_TOPIC"), []),
+        (request(RequestCode.SEND_REPLY_MESSAGE_V2, b="T"), [topic("T")]),
+        (request(RequestCode.UNREGISTER_CLIENT, producerGroup="p"), []),
+        (request(RequestCode.GET_BROKER_CONFIG), []),
+        (
+            request(
+                RequestCode.HEART_BEAT,
+                HeartbeatData(
+                    "c", ("p",), (ConsumerData("g", subscriptions=(SubscriptionData("T"), SubscriptionData("%RETRY%g"))),)
+                ).encode(),
+            ),
+            [group("g"), topic("T"), group("g")],
+        ),
+        (
+            request(RequestCode.LOCK_BATCH_MQ, LockBatchBody("g", "c", (MessageQueue("T", "b", 0),)).encode()),
+            [group("g"), topic("T")],
+        ),
+        (request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, GroupConfig("g").encode()), [group("g")]),
+        (
+            request(
+                RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, fastjson.dumps({"topicConfigList": [{"topicName": "A"}, {"topicName": "B"}]})
+            ),
+            [topic("A"), topic("B")],
+        ),
+    ],
+)
+def test_what_a_request_names_is_found(asked: RemotingCommand, named: list[Resource]) -> None:
+    assert resources_of(asked) == named
+
+
+def test_a_message_that_is_asked_for_by_its_place_is_of_the_topic_that_it_is_of() -> None:
+    topics = {100: "Real", 200: "%RETRY%g"}
+    by_id = request(RequestCode.VIEW_MESSAGE_BY_ID, offset="100", topic="Claimed")
+    assert resources_of(by_id, topics.get) == [topic("Claimed"), topic("Real")]
+    back = request(RequestCode.CONSUMER_SEND_MSG_BACK, offset="200", group="mine")
+    assert resources_of(back, topics.get) == [group("mine"), group("g")]
+    directly = request(RequestCode.CONSUME_MESSAGE_DIRECTLY, msgId=offset_id(bytes(8), 100), consumerGroup="mine")
+    assert resources_of(directly, topics.get) == [group("mine"), topic("Real")]
+    for same in ("+100", "0100", "0" * 90 + "100"):
+        assert resources_of(request(RequestCode.VIEW_MESSAGE_BY_ID, offset=same), topics.get) == [topic("Real")], "as its handler reads it"
+    for where in ("300", "x", "-1", "9" * 100):
+        assert resources_of(request(RequestCode.VIEW_MESSAGE_BY_ID, offset=where), topics.get) == []
+    assert naming_of(by_id) is None
+    assert naming_of(back) is None
+
+
+def test_a_body_that_cannot_be_read_is_refused_and_its_decision_not_remembered() -> None:
+    asked = request(RequestCode.HEART_BEAT, b"{")
+    with pytest.raises(RequestRefused, match="the body of request 34 cannot be read"):
+        resources_of(asked)
+    assert naming_of(asked) is None
+    assert naming_of(request(RequestCode.PULL_MESSAGE, topic="T", queueId="1")) == (RequestCode.PULL_MESSAGE, "T", None)
