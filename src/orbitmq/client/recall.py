@@ -1,16 +1,15 @@
 """Recalls: a message that was to come later is taken back before its time (RocketMQ 5.3 and later).
 
-The handle that a send of such a message brings back says which broker keeps it: `v1 topic broker time id`, in URL-safe Base64.
+The handle that a send of such a message brings back says which broker keeps it.
 """
 
 from __future__ import annotations
 
-import binascii
-from base64 import urlsafe_b64decode
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from orbitmq.client.observers import Recall, tell
-from orbitmq.common.errors import MessageIllegal, NotFound, RequestRefused
+from orbitmq.common.errors import NotFound, RequestRefused
+from orbitmq.message.recall_handle import RecallHandle
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader
@@ -18,33 +17,11 @@ from orbitmq.protocol.headers.send import RecallMessageRequestHeader, RecallMess
 if TYPE_CHECKING:
     from orbitmq.client.producer import Producer
 
-_VERSION: Final = "v1"
 _WHY: Final[dict[int, str]] = {
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "it cannot recall messages; brokers of RocketMQ 5.3 and later can",
     ResponseCode.NO_PERMISSION: "it does not recall messages; set recallMessageEnable=true there",
     ResponseCode.ILLEGAL_OPERATION: "the handle is not for this topic or broker, or the message has come, or is about to",
 }
-
-
-class RecallHandle(NamedTuple):
-    """What a handle says; `deliver_at_ms` is when the message would come, and `msg_id` its producer's id of it."""
-
-    topic: str
-    broker_name: str
-    deliver_at_ms: int
-    msg_id: str
-
-    @classmethod
-    def parse(cls, text: str) -> RecallHandle:
-        """The parts of a handle; MessageIllegal when `text` is none."""
-        try:
-            version, topic, broker_name, time_text, msg_id = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode().split(" ")
-            deliver_at_ms = int(time_text)
-        except (binascii.Error, ValueError):
-            version = ""
-        if version != _VERSION:
-            raise MessageIllegal(f"{text!r} is no recall handle; take the one of the SendResult of a message that comes later")
-        return cls(topic, broker_name, deliver_at_ms, msg_id)
 
 
 async def recall(producer: Producer, topic: str, handle: str, timeout_ms: int | None) -> str:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from client_library_room import run
 from orbitmq.client.messages import Message
 from orbitmq.client.producer import Producer
-from orbitmq.client.recall import RecallHandle
 from orbitmq.common.errors import MessageIllegal, RequestRefused
 from orbitmq.embedded.cluster import EmbeddedCluster
+from orbitmq.message.recall_handle import RecallHandle
 
 names = st.text(st.characters(exclude_characters=" ", exclude_categories=["Cs"]), min_size=1)
 
@@ -34,11 +34,11 @@ def test_what_is_no_handle_is_refused_with_where_to_find_one(text: str) -> None:
         RecallHandle.parse(text)
 
 
-def test_a_broker_that_cannot_recall_is_said_to_be_so() -> None:
+def test_a_broker_that_may_not_recall_is_told_how_to() -> None:
     async def scenario(cluster: EmbeddedCluster) -> None:
         async with Producer(cluster.name_server_address) as producer:
             await producer.send(Message("T", b"makes the topic"))
-            with pytest.raises(RequestRefused, match=r"broker broker-a did not recall ID: it cannot recall messages; .* not supported"):
+            with pytest.raises(RequestRefused, match=r"broker broker-a did not recall ID: .*set recallMessageEnable=true"):
                 await producer.recall("T", handle("v1 T broker-a 99999999999999 ID"))
 
     run(scenario)

@@ -1,0 +1,51 @@
+"""Queues of the topics that brokers keep for themselves, read as operators may: one queue of one broker, from an offset on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from orbitmq.admin.calls import Calls
+from orbitmq.admin.following import TOOLS_GROUP
+from orbitmq.client.pulling import BRINGS_SUBSCRIPTION
+from orbitmq.message.record import decode_all
+from orbitmq.message.stored_message import StoredMessage
+from orbitmq.protocol.bodies.subscriptions import SUBSCRIBE_ALL
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.headers.offsets import GetMinOffsetRequestHeader, GetMinOffsetResponseHeader
+from orbitmq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+
+_COUNT: Final = 32
+_NOTHING_THERE: Final = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
+
+
+async def begin(calls: Calls, address: str, topic: str, queue_id: int = 0) -> int:
+    """The first offset of a queue."""
+    answer = await calls.ask(address, RequestCode.GET_MIN_OFFSET, GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id))
+    return max(GetMinOffsetResponseHeader.from_fields(answer.ext_fields).offset, 0)
+
+
+async def read(calls: Calls, address: str, topic: str, offset: int, queue_id: int = 0) -> AsyncIterator[StoredMessage]:
+    """The messages of a queue from an offset on; none of a topic that the broker does not have yet."""
+    while True:
+        header = PullMessageRequestHeader(
+            consumer_group=TOOLS_GROUP,
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=offset,
+            max_msg_nums=_COUNT,
+            sys_flag=BRINGS_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription=SUBSCRIBE_ALL,
+            sub_version=0,
+        )
+        answer = await calls.ask(address, RequestCode.PULL_MESSAGE, header, also=(*_NOTHING_THERE, ResponseCode.TOPIC_NOT_EXIST))
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return
+        for stored in decode_all(answer.body or b""):
+            yield stored
+        next_offset = PullMessageResponseHeader.from_fields(answer.ext_fields).next_begin_offset
+        if answer.code == ResponseCode.PULL_NOT_FOUND or next_offset <= offset:
+            return
+        offset = next_offset

@@ -1,0 +1,135 @@
+"""How far delay levels were delivered, on disk: delayOffset.json, saved every few seconds, and a journal of what came since.
+
+The journal is that of consumer offsets (`broker.offset_journal`) with two keys: `delivered` has the next message of each level, `log` where
+in the commit log the last copy ended. Thread rule: the loop thread. Crash rule: progress survives a kill once `delivered` returned. A power
+cut may take copies that were written and not flushed; so progress counts after it only when the log still reaches to where the last copy
+ended, and the JSON never has progress whose copies were not flushed when it was taken. Nothing is lost, then; what was delivered since the
+JSON was saved may come twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+from orbitmq.broker.config_file import ConfigFile, Encoder
+from orbitmq.broker.offset_journal import OffsetJournal
+from orbitmq.common.clock import Clock
+from orbitmq.protocol.bodies.delay import DelayOffsets
+from orbitmq.protocol.bodies.nameserver import DataVersion
+from orbitmq.protocol.bodies.topics import next_version
+
+_DELIVERED: Final = "delivered"
+_LOG: Final = "log"
+
+log = logging.getLogger(__name__)
+
+
+class _Mark(NamedTuple):
+    """A level's next message, and where the copies before it end in the log."""
+
+    offset: int
+    log_end: int
+
+
+class LevelProgress:
+    """From `load` to `close`. `flushed_offset` says up to where the disk has the commit log."""
+
+    def __init__(
+        self, file: ConfigFile, journal: OffsetJournal, clock: Clock, flushed_offset: Callable[[], int], *, version_step: int
+    ) -> None:
+        self._file = file
+        self._journal = journal
+        self._clock = clock
+        self._flushed_offset = flushed_offset
+        self._version_step = version_step
+        self._version = DataVersion(timestamp=clock.now_ms())
+        self._deliveries = 0
+        self._safe: dict[int, int] = {}  # what the JSON may say
+        self._last: dict[int, _Mark] = {}
+        self._next_safe: dict[int, _Mark] = {}  # what it may say as soon as the disk has the log that far
+        self._is_changed = False
+
+    def load(self, log_end: int) -> Mapping[int, int]:
+        """The next message of each level; the log was recovered up to `log_end`."""
+        loaded, digest = self._file.open(DelayOffsets.decode, self._snapshot, self._journal)
+        if loaded is not None:
+            self._safe = dict(loaded.offsets)
+            self._version = loaded.version or self._version
+        changes = self._journal.replay(digest)
+        known: dict[int, _Mark] = {}
+        for (key, level), offset in changes.items.items():
+            if key == _DELIVERED and level is not None:
+                known[level] = _Mark(offset, changes.items.get((_LOG, level), 0))
+        lost = {level: mark for level, mark in known.items() if mark.log_end > log_end}
+        if lost:
+            log.warning("delay_progress_unsafe levels=%s: copies are not in the log any more, and are delivered again", sorted(lost))
+        self._last = {level: mark for level, mark in known.items() if level not in lost}
+        self._safe.update({level: mark.offset for level, mark in self._last.items()})  # recovery flushed the log
+        for level in lost:
+            for key in (_DELIVERED, _LOG):
+                del changes.items[key, level]
+        self._journal.start(digest, changes)
+        self._is_changed = bool(changes.items)
+        return dict(self._safe)
+
+    def delivered(self, level: int, offset: int, log_end: int) -> None:
+        """The messages of a level before `offset` are in the log as copies, the last of which ends at `log_end`."""
+        self._deliveries += 1
+        if self._deliveries % self._version_step == 0:
+            self._version = next_version(self._version, self._clock.now_ms(), 0)
+        mark = self._last[level] = _Mark(offset, log_end)
+        self._next_safe.setdefault(level, mark)
+        self._note(level, mark)
+        self._journal.flush()
+        self._is_changed = True
+
+    def moved(self, level: int, offset: int) -> None:
+        """A level goes on at `offset` without anything having been delivered: the queue begins later, or ends before."""
+        if self._safe.get(level) != offset:
+            self.delivered(level, offset, 0)
+
+    def save_soon(self) -> None:
+        """Have the file written if anything changed."""
+        if self._is_changed:
+            self._file.changed()
+
+    def close(self) -> None:
+        """Save everything, blocking, and close the journal; raises what keeps the file from being saved."""
+        try:
+            self.save_soon()
+            self._file.save_now()
+        finally:
+            self._journal.close()
+
+    def abandon(self) -> None:
+        """Save nothing more, and close the journal."""
+        self._file.abandon()
+        self._journal.close()
+
+    def encode(self, offsets: Mapping[int, int]) -> bytes:
+        """The answer to GET_ALL_DELAY_OFFSET."""
+        return DelayOffsets(offsets, self._version).encode()
+
+    def _snapshot(self) -> Encoder:
+        """What of the progress is safe; the rest stays in the journal."""
+        flushed = self._flushed_offset()
+        for level, mark in list(self._next_safe.items()):
+            if mark.log_end <= flushed:
+                newest = self._last[level]
+                self._safe[level] = newest.offset if newest.log_end <= flushed else mark.offset
+                del self._next_safe[level]
+                if newest.log_end > flushed:
+                    self._next_safe[level] = newest
+        self._journal.snapshot_taken()
+        for level in self._next_safe:
+            self._note(level, self._last[level])
+        self._journal.flush()
+        self._is_changed = bool(self._next_safe)
+        return partial(DelayOffsets(dict(self._safe), self._version).encode, pretty=True)
+
+    def _note(self, level: int, mark: _Mark) -> None:
+        self._journal.put(_DELIVERED, level, mark.offset)
+        self._journal.put(_LOG, level, mark.log_end)

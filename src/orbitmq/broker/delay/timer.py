@@ -1,0 +1,284 @@
+"""The timer: takes messages of the timer topic into its wheel, and delivers those of the slot that is due, each at its millisecond.
+
+One slot is due at a time: the first that holds anything, from the moment that it begins until it is over and empty. Its messages go where
+they belong, in small batches; those that are still far away go into the timer topic once more. What comes into the wheel for a slot that is
+done already goes into the one that is due. Before a slot is begun everything that was stored until then is taken in, so that whoever was
+told that a message is taken back can rely on it.
+
+Crash rule: a copy is in the log before the journal says so: after a kill a batch may come twice, and nothing is lost (`timer_files`,
+`timer_journal`). A message that was delivered, or whose slot is done, is known as such after a start although it is read again: slot and
+time follow from its record (`timer_rules`). Thread rule: the loop thread. When the store takes nothing the timer stays where it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from orbitmq.broker.delay.due_slot import DueMessage, DueSlot
+from orbitmq.broker.delay.timer_copies import DeliveryListener, TimerCopies
+from orbitmq.broker.delay.timer_files import TimerFiles
+from orbitmq.broker.delay.timer_journal import Place
+from orbitmq.broker.delay.timer_log import NO_POSITION, ROLL, TimerEntry
+from orbitmq.broker.delay.timer_rules import Timing, Wheel, exact_time, timing_of
+from orbitmq.broker.own_messages import OwnMessages
+from orbitmq.broker.plugins.interfaces import PluggableReads
+from orbitmq.common.errors import StoreError
+from orbitmq.common.topic_names import TIMER_TOPIC
+from orbitmq.message import properties
+from orbitmq.message.record import decode_all
+from orbitmq.message.stored_message import StoredMessage
+from orbitmq.message.tags import java_hash
+from orbitmq.store.message_store import MessageStore
+from orbitmq.store.reads import GetStatus
+from orbitmq.store.types import QueueKey, QueueOffset
+
+QUEUE: Final = QueueKey(TIMER_TOPIC, 0)
+BATCH: Final = 64  # messages of one write: so many come twice, at most, after a kill
+TURN_MAX: Final = 128  # messages until others of the loop have their turn
+ENTRIES_MAX: Final = 2048  # of a slot that are looked at in one turn
+RETRY_MS: Final = 500  # after the store took nothing
+_SYNC_WAIT_MS: Final = 5  # until the disk may have what was stored before a slot begins
+_INT_MAX: Final = (1 << 31) - 1
+
+log = logging.getLogger(__name__)
+
+
+class TimerSwitches(Protocol):
+    """What of the configuration may change while the timer runs."""
+
+    @property
+    def timer_stop_enqueue(self) -> bool: ...
+    @property
+    def timer_stop_dequeue(self) -> bool: ...
+
+
+class TimerListener(DeliveryListener, Protocol):
+    """Hears what comes into the wheel and out of it."""
+
+    def timed_taken_in(self, topic: str, delay_s: int) -> None: ...
+
+
+class Timer:
+    """From `load` on; `run` does what is due."""
+
+    def __init__(
+        self,
+        switches: TimerSwitches,
+        wheel: Wheel,
+        files: TimerFiles,
+        store: MessageStore,
+        reads: PluggableReads,
+        own: OwnMessages,
+        listener: TimerListener,
+    ) -> None:
+        self._switches = switches
+        self._rules = wheel
+        self._files = files
+        self._store = store
+        self._reads = reads
+        self._listener = listener
+        self._copies = TimerCopies(files, wheel.precision_ms, reads, own, listener)
+        self._done = Place(0, 0)  # what a start found to be done
+        self._slot: DueSlot | None = None
+        self._chain = NO_POSITION  # where the entry stands that is to be loaded next into the slot
+        self._came: list[tuple[DueMessage, int]] = []  # into the slot while it was loaded
+        self._wanted_log_offset: int | None = None  # up to which the log has to be dispatched before the next slot is begun
+        self._fails = False
+        self.queue_offset = 0
+        self.read_time_ms = 0
+        self.taken_in = self.delivered = 0  # so many messages, since the start
+
+    def load(self) -> None:
+        """Go on where the files say; the store was recovered."""
+        queues = self._store.queues
+        self._done = self._files.load(self._store.log.end_offset, queues.min_offset(*QUEUE), queues.max_offset(*QUEUE))
+        self.queue_offset, self.read_time_ms = self._files.check.queue_offset, self._done.read_time_ms
+
+    @property
+    def behind(self) -> int:
+        """How many messages of the timer topic are not taken in yet."""
+        return max(self._store.queues.max_offset(*QUEUE) - self.queue_offset, 0)
+
+    def behind_ms(self, now_ms: int) -> int:
+        """How long the first message that is not taken in has waited for it."""
+        stored_ms = self._store.reads.store_time_of(QUEUE, QueueOffset(self.queue_offset)) if self.behind else -1
+        return max(now_ms - stored_ms, 0) if stored_ms > 0 else 0
+
+    def run(self, now_ms: int) -> int | None:
+        """Take in and deliver, up to a limit; when to call again, None when nothing waits."""
+        try:
+            self._files.log.write()
+            is_behind = self._take_in(now_ms)
+            next_ms = None if self._switches.timer_stop_dequeue else self._deliver(now_ms, is_behind)
+        except (StoreError, OSError) as error:
+            if not self._fails:
+                log.error("timer_failed retry_ms=%d reason=%s", RETRY_MS, error)
+            self._fails = True
+            return now_ms + RETRY_MS
+        if self._fails:
+            log.info("timer_goes_on")
+        self._fails = False
+        return now_ms if is_behind else next_ms
+
+    # -- into the wheel
+
+    def _take_in(self, now_ms: int) -> bool:
+        """Take messages of the timer topic into the wheel; whether there are more."""
+        if self._switches.timer_stop_enqueue:
+            return False
+        left = TURN_MAX
+        while left > 0 and self.queue_offset < self._store.queues.max_offset(*QUEUE):
+            result = self._reads.get(QUEUE, QueueOffset(self.queue_offset), count_max=BATCH)
+            for stored in decode_all(result.records):
+                self._enqueue(stored, now_ms)
+                self.queue_offset = stored.queue_offset + 1
+            if result.status is not GetStatus.FOUND:
+                log.warning("timer_offset_moved from=%d to=%d reason=%s", self.queue_offset, result.next_offset, result.status.value)
+            if result.next_offset <= self.queue_offset and result.status is not GetStatus.FOUND:
+                raise StoreError(f"the timer topic cannot be read at {self.queue_offset}: {result.status.value}")
+            self.queue_offset = max(self.queue_offset, result.next_offset)
+            left -= max(result.record_count, 1)
+        self._files.log.write()
+        return self.behind > 0
+
+    def _enqueue(self, stored: StoredMessage, now_ms: int) -> None:
+        found = stored.properties()
+        timing = timing_of(stored, found, self._rules)
+        if timing is None:
+            log.error("timed_message_dropped offset=%d reason=it does not say when it is due (TIMER_OUT_MS)", stored.queue_offset)
+            return
+        slot_ms = self._files.wheel.time_of(timing.slot_ms)
+        if stored.queue_offset < self._done.queue_offset and slot_ms < self._done.read_time_ms:
+            return  # it was dealt with before the broker was started
+        slot_ms = max(slot_ms, self.read_time_ms)
+        stored_ms = self._files.wheel.time_of(stored.store_time_ms)
+        enqueued_ms = stored_ms if abs(slot_ms - stored_ms) <= _INT_MAX else slot_ms
+        topic = found.get(properties.REAL_TOPIC, "")
+        entry = TimerEntry(
+            self._files.wheel.slot(slot_ms).last,
+            timing.magic,
+            enqueued_ms,
+            slot_ms - enqueued_ms,
+            stored.log_offset,
+            stored.size,
+            java_hash(topic),
+            timing.deliver_ms,
+        )
+        self._files.wheel.add(entry, self._files.log.append(entry))
+        self._files.metrics.add(topic, -1 if properties.TIMER_DEL_UNIQUE_KEY in found else 1, now_ms)
+        self._listener.timed_taken_in(topic, max(timing.deliver_ms - stored.born_time_ms, 0) // 1000)
+        self.taken_in += 1
+        if self._slot is not None and slot_ms == self._slot.time_ms:
+            self._join(self._slot, entry, found, timing)
+
+    def _join(self, slot: DueSlot, entry: TimerEntry, found: Mapping[str, str], timing: Timing) -> None:
+        """Let a message have part in the slot that is due already."""
+        if entry.takes_back:
+            slot.takes_back.add(found[properties.TIMER_DEL_UNIQUE_KEY])
+            return
+        came = DueMessage(entry.log_offset, entry.enqueued_ms, bool(entry.magic & ROLL)), timing.deliver_ms
+        if self._chain == NO_POSITION:
+            slot.add(*came)
+        else:
+            self._came.append(came)
+
+    # -- out of the wheel
+
+    def _deliver(self, now_ms: int, is_behind: bool) -> int | None:
+        """Deliver what is due; when there is more to do."""
+        left = TURN_MAX
+        while True:
+            slot = self._slot
+            if slot is None:
+                wait_ms = self._next_slot(now_ms, is_behind)
+                if self._slot is None:
+                    return wait_ms
+            elif self._chain != NO_POSITION:
+                if not self._load_slot(slot):
+                    return now_ms
+            elif left <= 0:
+                return now_ms
+            elif due := slot.due(now_ms, min(BATCH, left)):
+                self.delivered += self._copies.release(slot, due, now_ms)
+                left -= len(due)
+            elif (next_ms := slot.next_ms()) is not None:
+                return next_ms
+            elif now_ms < slot.time_ms + self._rules.precision_ms:
+                return slot.time_ms + self._rules.precision_ms
+            else:
+                self._end_slot(slot)
+
+    def _next_slot(self, now_ms: int, is_behind: bool) -> int | None:
+        """Begin the next slot if it is due; else when it may be begun, None when there is none."""
+        wheel, first_ms = self._files.wheel, self._files.wheel.first_time()
+        if first_ms is None or first_ms >= now_ms:
+            self.read_time_ms = max(self.read_time_ms, wheel.time_of(now_ms - 1))
+            self._wanted_log_offset = None
+            return None if first_ms is None else first_ms + 1
+        if self._wanted_log_offset is None:
+            self._wanted_log_offset = self._store.log.end_offset
+        if is_behind or self._store.dispatcher.offset < self._wanted_log_offset:
+            return now_ms + _SYNC_WAIT_MS
+        if self.behind and not self._switches.timer_stop_enqueue:  # it was dispatched just now
+            return now_ms
+        self._wanted_log_offset = None
+        self.read_time_ms = first_ms
+        delivered = self._done.delivered if first_ms == self._done.read_time_ms else ()
+        self._slot, self._chain = DueSlot(first_ms, delivered), wheel.slot(first_ms).last
+        self._files.journal.slot(first_ms, self.queue_offset)
+        return now_ms
+
+    def _load_slot(self, slot: DueSlot) -> bool:
+        """Go on along the chain of a slot's entries; whether that is done."""
+        for _ in range(ENTRIES_MAX):
+            entry = self._files.log.read(self._chain)
+            if entry is None:
+                log.error("timer_log_damaged position=%d slot=%d: what came before it into that slot is lost", self._chain, slot.time_ms)
+                self._chain = NO_POSITION
+            else:
+                self._add(slot, entry)
+                self._chain = entry.previous
+            if self._chain == NO_POSITION:
+                slot.sort()
+                for came in self._came:
+                    slot.add(*came)
+                self._came = []
+                return True
+        return False
+
+    def _add(self, slot: DueSlot, entry: TimerEntry) -> None:
+        rolls = bool(entry.magic & ROLL)
+        deliver_ms = 0 if rolls else entry.deliver_ms
+        if entry.takes_back or (deliver_ms == 0 and not rolls):
+            stored = self._copies.message(entry.log_offset)
+            if stored is None:
+                return
+            found = stored.properties()
+            if entry.takes_back:
+                slot.takes_back.add(found.get(properties.TIMER_DEL_UNIQUE_KEY, ""))
+                return
+            deliver_ms = exact_time(stored, found, slot.time_ms, self._rules.precision_ms)
+        slot.add(DueMessage(entry.log_offset, entry.enqueued_ms, rolls), deliver_ms)
+
+    def _end_slot(self, slot: DueSlot) -> None:
+        self._files.wheel.remove(slot.time_ms)
+        self._slot = None
+        self.read_time_ms = slot.time_ms + self._rules.precision_ms
+        self._files.journal.slot(self.read_time_ms, self.queue_offset)
+
+    # -- files
+
+    def save_soon(self, now_ms: int) -> None:
+        """Have the files saved, if anything changed."""
+        self._files.save_soon(self.read_time_ms, self.queue_offset, self._store.log.end_offset, now_ms)
+
+    def save_now(self, now_ms: int) -> None:
+        """Have the files on disk, at the end; blocks. The commit log is there already.
+
+        A slot of which nothing is left is done then, although its time is not over: the original would deliver it once more.
+        """
+        if self._slot is not None and self._chain == NO_POSITION and not len(self._slot):
+            self._end_slot(self._slot)
+        self._files.save_now(self.read_time_ms, self.queue_offset, self._store.log.end_offset, now_ms)

@@ -1,0 +1,218 @@
+"""The timer's files together: log, wheel, check point, metrics and journal; how they are loaded, and how they come to disk.
+
+Order of a save: the commit log up to what the check point will speak of (the store does that), timer log, wheel, check point. So a check
+point speaks of nothing that is not there, whenever the power goes: slots before its time were delivered, and the copies are safe;
+entries before its log end are on disk, and the messages that they point at too. A start cuts the timer log there, takes the wheel back to
+it, and the timer reads the timer topic again from the check point's offset. When wheel or log are damaged they are made anew from what is
+left, in the end from the timer topic alone.
+
+Thread rule: the loop thread; one save at a time runs in a worker, on copies.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from orbitmq.broker.delay import timer_check, timer_wheel
+from orbitmq.broker.delay.timer_check import TimerCheck
+from orbitmq.broker.delay.timer_journal import Place, TimerJournal
+from orbitmq.broker.delay.timer_log import TimerLog
+from orbitmq.broker.delay.timer_metrics import TimerMetrics
+from orbitmq.broker.delay.timer_wheel import Slot, TimerWheel
+from orbitmq.common import atomic_file
+from orbitmq.common.errors import StoreError
+from orbitmq.store.file_layer import FileLayer
+from orbitmq.store.file_queue import FlushJob
+
+IDLE_SAVE_MS: Final = 10_000  # how old a check point may be when nothing came and went
+Worker = Callable[[Callable[[], None]], "Future[None]"]
+
+log = logging.getLogger(__name__)
+
+
+class _Save(NamedTuple):
+    """What one save brings to disk, once the commit log is there up to `commit_log_end`."""
+
+    check: TimerCheck
+    slots: dict[int, Slot]
+    metrics: bytes
+    commit_log_end: int
+
+
+class _Running(NamedTuple):
+    """A save that a worker is at."""
+
+    future: Future[None]
+    save: _Save
+    job: FlushJob | None
+
+
+class TimerFiles:
+    """See above. `flushed_offset` says up to where the disk has the commit log; `worker` runs what blocks."""
+
+    def __init__(
+        self,
+        layer: FileLayer,
+        root: Path,
+        *,
+        log_file_size: int,
+        precision_ms: int,
+        flushed_offset: Callable[[], int],
+        worker: Worker,
+    ) -> None:
+        self._layer = layer
+        self._wheel_path, self._check_path = root / "timerwheel", root / "config" / "timercheck"
+        self.log = TimerLog(layer, root / "timerlog", log_file_size)
+        self.wheel = TimerWheel(precision_ms)
+        self.metrics = TimerMetrics(root / "config" / "timermetrics")
+        self.journal = TimerJournal(root / "config" / "timer.journal", layer)
+        self.check = TimerCheck()  # the last one that was taken
+        self._flushed_offset = flushed_offset
+        self._worker = worker
+        self._waiting: _Save | None = None  # for the commit log
+        self._running: _Running | None = None
+        self._saved = TimerCheck()  # the last one that is on disk
+        self._saved_metrics = b""
+        self._fails = False
+
+    # -- start
+
+    def load(self, commit_log_end: int, queue_begin: int, queue_end: int) -> Place:
+        """Load everything; where the timer goes on. StoreError when files cannot be used as they are configured."""
+        found = timer_check.load(self._layer, self._check_path)
+        self.log.load()
+        self.metrics.load()
+        check = found or TimerCheck(queue_offset=queue_begin)
+        place = Place(check.read_time_ms, min(check.queue_offset, queue_end))
+        journaled = self.journal.replay(commit_log_end)
+        if journaled is not None and journaled.read_time_ms >= place.read_time_ms:
+            place = journaled._replace(queue_offset=min(max(journaled.queue_offset, place.queue_offset), queue_end))
+        if not self._load_wheel(check):
+            check = check._replace(log_end=0, queue_offset=queue_begin)
+        self.wheel.remove_before(place.read_time_ms)
+        queue_offset = min(max(check.queue_offset, queue_begin), queue_end)
+        self.check = check._replace(queue_offset=queue_offset, master_queue_offset=queue_offset)
+        try:
+            self.journal.start(place)
+        except OSError as error:
+            raise StoreError(f"the timer's journal cannot be written: {error}; free or mend its disk, then start again") from error
+        log.info("timer_loaded from_ms=%d queue_offset=%d slots=%d", place.read_time_ms, queue_offset, len(self.wheel))
+        return place
+
+    def _load_wheel(self, check: TimerCheck) -> bool:
+        """Have log and wheel as the check point says; False when both had to be emptied."""
+        if self.log.has(check.log_end):
+            loaded = self.wheel.load(self._layer, self._wheel_path, check.read_time_ms)
+            if not loaded or not self.wheel.rewind(check.log_end, self.log.read):
+                if check.log_end > self.log.first:
+                    log.warning("timer_wheel_made_anew from=%d to=%d", self.log.first, check.log_end)
+                loaded = self._rebuild(check)
+            if loaded:
+                self.log.cut(check.log_end)
+                return True
+        log.warning("timer_log_made_anew check_end=%d first=%d end=%d", check.log_end, self.log.first, self.log.end)
+        self.wheel.clear()
+        self.log.clear()
+        return False
+
+    def _rebuild(self, check: TimerCheck) -> bool:
+        """Make the wheel from the log; False when the log is damaged too."""
+        self.wheel.clear()
+        end = self.log.first
+        for position, entry in self.log.scan(self.log.first, check.log_end):
+            if self.wheel.time_of(entry.slot_ms) >= check.read_time_ms:
+                self.wheel.add(entry, position)
+            end = self.log.behind(position)
+        return end >= check.log_end
+
+    # -- while it runs
+
+    def save_soon(self, read_time_ms: int, queue_offset: int, commit_log_end: int, now_ms: int) -> None:
+        """Take a check point and have it saved as soon as the commit log is on disk; nothing while the one before is under way."""
+        self.settle()
+        if self._running is not None:
+            return
+        if self._waiting is None and self._is_due(read_time_ms, queue_offset):
+            try:
+                self._waiting = self._taken(read_time_ms, queue_offset, commit_log_end, now_ms)
+            except OSError as error:
+                self._tell_failed(error)
+                return
+        if self._waiting is not None and self._waiting.commit_log_end <= self._flushed_offset():
+            save, self._waiting = self._waiting, None
+            job = self.log.begin_sync()
+            self._running = _Running(self._worker(partial(self._write, save, job)), save, job)
+
+    def settle(self) -> None:
+        """Hear of a save that a worker finished."""
+        if self._running is not None and self._running.future.done():
+            (future, save, job), self._running = self._running, None
+            self._settled(save, job, future.exception())
+
+    def save_now(self, read_time_ms: int, queue_offset: int, commit_log_end: int, now_ms: int) -> None:
+        """Have everything on disk when this returns; blocks. The commit log is there already."""
+        self._finish()
+        if self._waiting is not None:
+            self.wheel.changes_lost(self._waiting.slots)
+            self._waiting = None
+        save, job = self._taken(read_time_ms, queue_offset, commit_log_end, now_ms), self.log.begin_sync()
+        try:
+            self._write(save, job)
+        except OSError as error:
+            self._settled(save, job, error)
+            raise
+        self._settled(save, job, None)
+
+    def close(self) -> None:
+        """Close the files as they are, once nothing is written to them any more."""
+        self._finish()
+        self.journal.close()
+        self.log.close()
+
+    def _is_due(self, read_time_ms: int, queue_offset: int) -> bool:
+        saved = self._saved
+        moved = self.log.end != saved.log_end or queue_offset != saved.queue_offset or self.metrics.encode() != self._saved_metrics
+        return moved or read_time_ms - saved.read_time_ms >= IDLE_SAVE_MS
+
+    def _taken(self, read_time_ms: int, queue_offset: int, commit_log_end: int, now_ms: int) -> _Save:
+        self.log.write()
+        self.check = TimerCheck(
+            read_time_ms, self.log.end, queue_offset, queue_offset, self.check.state_version, now_ms, self.check.version_counter + 1
+        )
+        return _Save(self.check, dict(self.wheel.changes()), self.metrics.encode(), commit_log_end)
+
+    def _write(self, save: _Save, job: FlushJob | None) -> None:
+        """In a worker: bring it to disk, in order."""
+        for descriptor in job.descriptors if job is not None else ():
+            self._layer.fdatasync(descriptor)
+        timer_wheel.write(self._layer, self._wheel_path, self.wheel.precision_ms, save.slots)
+        timer_check.write(self._layer, self._check_path, save.check)
+        if save.metrics != self._saved_metrics:
+            atomic_file.write(self.metrics.path, save.metrics)
+
+    def _settled(self, save: _Save, job: FlushJob | None, error: BaseException | None) -> None:
+        if job is not None:
+            self.log.end_sync(job, error)
+        if error is None:
+            self._saved, self._saved_metrics = save.check, save.metrics
+        else:
+            self.wheel.changes_lost(save.slots)
+            self._tell_failed(error)
+            return
+        self._fails = False
+
+    def _tell_failed(self, error: BaseException) -> None:
+        if not self._fails:
+            log.error("timer_not_saved reason=%r: it is tried again", error)
+        self._fails = True
+
+    def _finish(self) -> None:
+        """Wait for the save that is under way."""
+        if self._running is not None:
+            self._running.future.exception()
+            self.settle()

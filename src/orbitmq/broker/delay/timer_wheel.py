@@ -1,0 +1,164 @@
+"""The timer wheel: for each slot of time, where its entries begin and end in the timer log, and how many messages it holds.
+
+The file `timerwheel` has 1,209,600 slots of 32 bytes, big-endian, that of a time at (time / precision) mod 1,209,600:
+
+| at | size | |
+|---|---|---|
+| 0 | 8 | time / precision: a slot of another time is empty |
+| 8 | 8 | position of its first entry |
+| 16 | 8 | position of its last entry |
+| 24 | 4 | how many messages it holds, less those that are taken back |
+| 28 | 4 | 0 |
+
+In memory are the slots that hold anything, so memory grows with the seconds that are waited for, not with the messages. Crash rule: changed
+slots are written when the log that they point into is on disk, and before the check point says so; so a slot on disk may be ahead of the
+check point, never behind it, and `rewind` brings it back. Thread rule: the loop thread, but for what `changes` gave, which a worker writes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+from orbitmq.broker.delay.timer_log import DELETE, NO_POSITION, TimerEntry
+from orbitmq.store.file_layer import FileLayer
+
+SLOTS: Final = 2 * 7 * 86_400
+_SLOT: Final = Struct(">qqqii")
+_FILE_SIZE: Final = SLOTS * _SLOT.size
+_CHUNK: Final = 1 << 20
+
+
+class Slot(NamedTuple):
+    """Where the entries of a slot stand, and how many messages it holds."""
+
+    first: int
+    last: int
+    held: int
+
+
+EMPTY: Final = Slot(NO_POSITION, NO_POSITION, 0)
+
+
+class TimerWheel:
+    """Slots by the time at which they begin."""
+
+    def __init__(self, precision_ms: int) -> None:
+        self.precision_ms = precision_ms
+        self._slots: dict[int, Slot] = {}
+        self._times: list[int] = []  # a heap of the times in `_slots`, and of some that are no more
+        self._changed: set[int] = set()
+        self.count = 0  # of messages in all slots
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def slot(self, time_ms: int) -> Slot:
+        return self._slots.get(time_ms, EMPTY)
+
+    def first_time(self) -> int | None:
+        """The time of the first slot that holds anything."""
+        while self._times and self._times[0] not in self._slots:
+            heapq.heappop(self._times)
+        return self._times[0] if self._times else None
+
+    def add(self, entry: TimerEntry, position: int) -> None:
+        """Note that an entry stands at that position, the last of its slot."""
+        time_ms = self.time_of(entry.slot_ms)
+        slot = self.slot(time_ms)
+        self._put(time_ms, Slot(position if slot.first == NO_POSITION else slot.first, position, slot.held + _weight(entry)))
+
+    def remove(self, time_ms: int) -> None:
+        """Forget a slot; in the file it is one of the past, and stays."""
+        slot = self._slots.pop(time_ms, None)
+        if slot is not None:
+            self.count -= slot.held
+
+    def remove_before(self, time_ms: int) -> None:
+        """Forget all slots before that time."""
+        while (first := self.first_time()) is not None and first < time_ms:
+            self.remove(first)
+
+    def time_of(self, time_ms: int) -> int:
+        """When the slot of a time begins."""
+        return time_ms // self.precision_ms * self.precision_ms
+
+    def rewind(self, end: int, read: Callable[[int], TimerEntry | None]) -> bool:
+        """Take out the entries from the position `end` on; False when those are not there to be asked, and nothing is known."""
+        for time_ms, slot in [(time_ms, slot) for time_ms, slot in self._slots.items() if slot.last >= end]:
+            last, held = slot.last, slot.held
+            while last >= end:
+                entry = read(last)
+                if entry is None or self.time_of(entry.slot_ms) != time_ms or entry.previous >= last:
+                    return False
+                last, held = entry.previous, held - _weight(entry)
+            if last == NO_POSITION:
+                self.remove(time_ms)
+            else:
+                self._put(time_ms, Slot(slot.first, last, held))
+        return True
+
+    def clear(self) -> None:
+        self._slots, self._times, self._changed, self.count = {}, [], set(), 0
+
+    def changes(self) -> Mapping[int, Slot]:
+        """The slots that changed since the last call."""
+        changed = {time_ms: self._slots[time_ms] for time_ms in self._changed if time_ms in self._slots}
+        self._changed = set()
+        return changed
+
+    def changes_lost(self, changes: Iterable[int]) -> None:
+        """Those that could not be written are given out again."""
+        self._changed.update(changes)
+
+    def load(self, layer: FileLayer, path: Path, not_before_ms: int) -> bool:
+        """Read the slots from a time on; False when there is no such file, or it has another length."""
+        if path.name not in layer.list(path.parent) or layer.size(path) != _FILE_SIZE:
+            return False
+        descriptor = layer.open(path)
+        try:
+            at = 0
+            while (at := layer.next_data(descriptor, at, _FILE_SIZE) // _SLOT.size * _SLOT.size) < _FILE_SIZE:
+                chunk = layer.pread(descriptor, min(_CHUNK, _FILE_SIZE - at), at)
+                for number, (unit, first, last, count, _) in enumerate(_SLOT.iter_unpack(chunk), at // _SLOT.size):
+                    time_ms = unit * self.precision_ms
+                    if time_ms >= not_before_ms and unit > 0 and unit % SLOTS == number and last >= 0:
+                        self._put(time_ms, Slot(first, last, count))
+                at += len(chunk)
+        finally:
+            layer.close(descriptor)
+        self._changed = set()
+        return True
+
+    def _put(self, time_ms: int, slot: Slot) -> None:
+        if time_ms not in self._slots:
+            heapq.heappush(self._times, time_ms)
+        self.count += slot.held - self.slot(time_ms).held
+        self._slots[time_ms] = slot
+        self._changed.add(time_ms)
+
+
+def write(layer: FileLayer, path: Path, precision_ms: int, slots: Mapping[int, Slot]) -> None:
+    """Write slots into the file, made if need be, and sync it; blocks, for a worker."""
+    if path.name not in layer.list(path.parent):
+        layer.make_folder(path.parent)
+        layer.close(layer.open(path, create=True))
+        layer.sync_dir(path.parent)
+    descriptor = layer.open(path)
+    try:
+        if layer.size(path) != _FILE_SIZE:
+            layer.truncate(descriptor, _FILE_SIZE)
+        for time_ms, slot in slots.items():
+            unit = time_ms // precision_ms
+            layer.pwrite(descriptor, _SLOT.pack(unit, slot.first, slot.last, slot.held, 0), unit % SLOTS * _SLOT.size)
+        layer.fdatasync(descriptor)
+    finally:
+        layer.close(descriptor)
+
+
+def _weight(entry: TimerEntry) -> int:
+    """What an entry adds to the count of its slot: one that takes back another message takes it off."""
+    return -1 if entry.magic & DELETE else 1

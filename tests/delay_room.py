@@ -1,0 +1,221 @@
+"""Levels and timer on a real store, without sockets or a loop: nothing happens by itself, and all may die at any call to the disk."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from config_room import InlineWorker, Killed, ManualLoop
+from log_room import HOST
+from orbitmq.broker.config_file import ConfigFile
+from orbitmq.broker.delay.later import Later, TimerParts
+from orbitmq.broker.delay.level_delivery import LevelDelivery
+from orbitmq.broker.delay.level_progress import LevelProgress
+from orbitmq.broker.delay.levels import Levels
+from orbitmq.broker.delay.placing import DelayPlacer
+from orbitmq.broker.delay.timer import Timer
+from orbitmq.broker.delay.timer_files import TimerFiles
+from orbitmq.broker.delay.timer_rules import Wheel
+from orbitmq.broker.offset_journal import OffsetJournal
+from orbitmq.broker.own_messages import OwnMessages
+from orbitmq.common.mem import Buffer
+from orbitmq.message import properties
+from orbitmq.message.record import decode_all
+from orbitmq.message.record_write import Message
+from orbitmq.message.stored_message import StoredMessage
+from orbitmq.store.config import DELAY_LEVELS_MS, FlushMode
+from orbitmq.store.types import QueueKey, QueueOffset
+from orbitmq.testing.forgetful_disk import ForgetfulDisk
+from orbitmq.testing.manual_clock import ManualClock
+from store_room import new_store
+
+LEVELS_TEXT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+REAL = QueueKey("T", 0)
+
+
+class Settings:
+    """The configuration that placing and timer look at."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.broker_name = "broker-a"
+        self.message_delay_level = LEVELS_TEXT
+        self.timer_wheel_enable = True
+        self.timer_precision_ms = 1000
+        self.timer_roll_window_slot = 172_800
+        self.timer_max_delay_sec = 259_200
+        self.timer_stop_enqueue = self.timer_stop_dequeue = False
+        self.timer_log_file_size = 5_200
+        self.__dict__ |= changes
+
+
+class Heard:
+    """Whoever hears of stored messages."""
+
+    def stored(self, topic: str, count: int, size: int) -> None: ...
+
+    def refused(self, cause: str, count: int = 1) -> None: ...
+
+    def dead_letter(self, topic: str, group: str) -> None: ...
+
+    def timed_taken_in(self, topic: str, delay_s: int) -> None: ...
+
+    def timed_delivered(self, topic: str) -> None: ...
+
+
+class MortalDisk(ForgetfulDisk):
+    """A disk that may be full, and whose user dies before a certain change of it, made on the thread that made this."""
+
+    def __init__(self, clock: ManualClock, limbo: Path) -> None:
+        super().__init__(clock, limbo)
+        self.changes_left: int | None = None
+        self.is_full = False
+        self.stalled = threading.Event()  # cleared: what others sync waits
+        self.stalled.set()
+        self._thread = threading.current_thread()
+
+    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> None:
+        self._change()
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().pwrite(descriptor, data, offset)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._change()
+        super().rename(old, new)
+
+    def fdatasync(self, descriptor: int) -> None:
+        self._change()
+        if threading.current_thread() is not self._thread:
+            self.stalled.wait()
+        super().fdatasync(descriptor)
+
+    def close_all(self) -> None:
+        """Close what the dead left open, as the end of a process does."""
+        for descriptor in list(self._descriptors):
+            self.close(descriptor)
+
+    def _change(self) -> None:
+        if self.changes_left is not None and threading.current_thread() is self._thread:
+            self.changes_left -= 1
+            if self.changes_left < 0:
+                raise Killed
+
+
+class Delivered(NamedTuple):
+    """A copy that reached the topic."""
+
+    body: bytes
+    time_ms: int
+
+
+class DelayRoom:
+    """One broker's levels and timer, from `start` to `stop` or `kill`, as often as is wanted."""
+
+    def __init__(self, folder: Path, settings: Settings | None = None, **store_settings: Any) -> None:
+        self.folder = folder
+        self.settings = settings or Settings()
+        self.clock = ManualClock()
+        self.disk = MortalDisk(self.clock, folder / "limbo")
+        self._store_settings = store_settings
+        self.start()
+
+    def start(self) -> None:
+        self.disk.changes_left = None
+        self.loop, self.worker = ManualLoop(), InlineWorker()
+        self.store = store = new_store(self.folder / "store", self.disk, self.clock, **self._store_settings)
+        store.open()
+        config = self.folder / "store/config"
+        config.mkdir(exist_ok=True)
+        progress = LevelProgress(
+            ConfigFile(config / "delayOffset.json", self.worker, self.loop),
+            OffsetJournal(config / "delayOffset.journal", self.disk),
+            self.clock,
+            lambda: store.log.flushed_offset,
+            version_step=200,
+        )
+        self.own = OwnMessages(store, store, Heard())
+        self.levels = Levels(store.config.delay_levels_ms)
+        delivery = LevelDelivery(self.levels, progress, store.queues, store.reads, self.own)
+        files = TimerFiles(
+            self.disk,
+            self.folder / "store",
+            log_file_size=self.settings.timer_log_file_size,
+            precision_ms=self.settings.timer_precision_ms,
+            flushed_offset=lambda: store.log.flushed_offset,
+            worker=self.worker.submit,
+        )
+        wheel = Wheel(self.settings.timer_precision_ms, self.settings.timer_roll_window_slot)
+        self.timer = Timer(self.settings, wheel, files, store, store.reads, self.own, Heard())
+        self.later = Later(self.clock, store, delivery, TimerParts(self.timer, files))
+        self.placer = DelayPlacer(self.settings, self.clock.now_ms)
+        delivery.load(store.log.end_offset)
+        self.timer.load()
+
+    # -- what happens to it
+
+    def run(self, rounds: int = 100) -> None:
+        """Do what is due now; with few rounds, a part of it."""
+        for _ in range(rounds):
+            if self.store.config.flush_mode is FlushMode.SYNC:
+                self.store.flush()
+            times = self.later.levels.run(self.clock.now_ms()).next_ms, self.timer.run(self.clock.now_ms())
+            if all(time_ms is None or time_ms > self.clock.now_ms() for time_ms in times):
+                return
+
+    def pass_ms(self, elapsed_ms: int, step_ms: int = 250) -> None:
+        """Let time pass, and do what is due as it does."""
+        end_ms = self.clock.now_ms() + elapsed_ms
+        while self.clock.now_ms() < end_ms:
+            self.clock.advance_ms(min(step_ms, end_ms - self.clock.now_ms()))
+            self.run()
+
+    def save(self) -> None:
+        self.later.levels.save_soon()
+        self.loop.run()
+        self.later.save_timer()
+
+    def stop(self) -> None:
+        self.later.stop()
+        self.loop.run()
+        self.store.close()
+
+    def kill(self, *, forgets: bool) -> None:
+        """End without saving anything; with `forgets` the power went too."""
+        self.disk.changes_left = None
+        self.later.abandon()
+        self.store.abandon()
+        self.disk.close_all()
+        if forgets:
+            self.disk.forget()
+
+    # -- messages
+
+    def send(self, body: bytes, **names: str) -> int:
+        """Store a message with these properties as a send does; where its record ends."""
+        content = {properties.UNIQUE_KEY: body.decode(), **names}
+        message = Message(b"T", body, born_host=HOST, born_time_ms=1, properties=properties.encode(content))
+        placed = self.placer.place(message, content)
+        return self.own.put(message if placed is None else placed.message)[-1].end
+
+    def stored(self, queue: QueueKey = REAL) -> list[StoredMessage]:
+        """All messages of a queue."""
+        found: list[StoredMessage] = []
+        offset = QueueOffset(0)
+        while True:
+            result = self.store.reads.get(queue, offset, count_max=32)
+            if result.next_offset <= offset:
+                return found
+            found += decode_all(result.records)
+            offset = result.next_offset
+
+    def delivered(self) -> list[Delivered]:
+        return [Delivered(message.body, message.store_time_ms) for message in self.stored()]
+
+    def counts(self) -> Counter[bytes]:
+        return Counter(each.body for each in self.delivered())
+
+
+assert len(DELAY_LEVELS_MS) == len(LEVELS_TEXT.split())
