@@ -1,4 +1,4 @@
-"""Transactions of the client library with the original brokers, 5.5.0 and 4.9.7; producers and consumers of the original take part."""
+"""Transactions of the client library with the original brokers, 5.5.0 and 4.9.7, and with ours; Java producers and consumers take part."""
 
 from __future__ import annotations
 
@@ -10,34 +10,37 @@ from typing import NamedTuple
 import pytest
 
 from interop.apache import Release
-from interop.broker_clients import original_cluster
+from interop.broker_clients import original_cluster, our_cluster
 from interop.java_peer import JavaPeer, java_peer
+from orbitmq.admin import Admin
 from orbitmq.client.messages import Message, ReceivedMessage, TransactionState
 from orbitmq.client.push_consumer import ConsumerSettings, PushConsumer
+from orbitmq.client.settings import ClientSettings
 from orbitmq.client.transaction_producer import TransactionProducer
 from orbitmq.protocol.bodies.subscriptions import ConsumeFromWhere
 
 pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven"), pytest.mark.timeout(180)]
 
-TOPICS = ("ForJava", "FromJava", "AnsweredHere", "AnsweredThere")
+TOPICS = ("ForJava", "FromJava", "AnsweredHere", "AnsweredThere", "Stuck")
 WITHIN_S = 60.0
 
 
 class Room(NamedTuple):
-    """A broker of one release, and a client of it."""
+    """A broker, and a Java client beside it."""
 
     name_server: str
     peer: JavaPeer
 
 
-@pytest.fixture(scope="module", params=["5.5.0", "4.9.7"])
+@pytest.fixture(scope="module", params=[("5.5.0", "5.5.0"), ("4.9.7", "4.9.7"), ("ours", "5.5.0"), ("ours", "4.9.8")], ids="-".join)
 def room(request: pytest.FixtureRequest, module_home: Path) -> Iterator[Room]:
-    release = Release(request.param).fetch()
-    home = module_home / release.version
+    broker, java = request.param
+    home = module_home / "-".join(request.param)
     asks_soon = {"transactionCheckInterval": 1000, "transactionTimeOut": 1000, "transactionCheckMax": 1000}
-    with original_cluster(release, home, asks_soon) as cluster:
+    kind = our_cluster(home, asks_soon) if broker == "ours" else original_cluster(Release(broker).fetch(), home, asks_soon)
+    with kind as cluster:
         cluster.make_topics(dict.fromkeys(TOPICS, 2))
-        with java_peer(release, home / "peer", cluster.name_server.address) as peer:
+        with java_peer(Release(java).fetch(), home / "peer", cluster.name_server.address) as peer:
             yield Room(cluster.name_server.address, peer)
 
 
@@ -162,3 +165,24 @@ def consuming(room: Room, topic: str, found: list[ReceivedMessage]) -> PushConsu
     consumer = PushConsumer(room.name_server, f"consumers-of-{topic}", found.append, settings=settings)
     consumer.subscribe(topic)
     return consumer
+
+
+def test_an_operator_sees_what_is_open_and_ends_it(room: Room) -> None:
+    ledger = Ledger(stuck=[UNKNOWN])
+
+    async def scenario() -> None:
+        found: list[ReceivedMessage] = []
+        async with (
+            TransactionProducer(room.name_server, group="stuck-group", execute=ledger.execute, check=ledger.check) as producer,
+            Admin(ClientSettings(name_servers=room.name_server, timeout_ms=15_000)) as admin,
+        ):
+            message_id = (await producer.send_in_transaction(Message("Stuck", b"stuck", keys="stuck"))).sent.msg_id
+            await until(lambda: bool(ledger.asked))
+            half = await admin.transactions.find(message_id)
+            assert (half.half.group, half.half.topic, half.stored.body) == ("stuck-group", "Stuck", b"stuck")
+            assert [each.client_id for each in await admin.transactions.producers(half)] == [producer.session.client_id]
+            await admin.transactions.resolve(half, COMMIT)
+            async with consuming(room, "Stuck", found):
+                await until(lambda: [message.body for message in found] == [b"stuck"])
+
+    run(scenario)

@@ -1,0 +1,148 @@
+"""Transactions that have not ended: found, looked at, and ended by hand; those that were given up, and how questions begin again.
+
+What is open is read off the two queues that brokers keep of it, so that those of the original tell as much as ours. Nothing is changed but
+by the requests that producers and the original's tools send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from orbitmq.admin import own_queues
+from orbitmq.admin.calls import Calls, Gathered
+from orbitmq.broker.transactions.pending import Floors, Pending
+from orbitmq.client.messages import TransactionState
+from orbitmq.common.errors import NotFound
+from orbitmq.common.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from orbitmq.message import properties
+from orbitmq.message.half_messages import OFFSETS_GROUP, QUEUE_ID, Half, ended_offsets
+from orbitmq.message.stored_message import StoredMessage
+from orbitmq.protocol.bodies.clients import Connection, decode_producer_connection
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.headers.clients import GetProducerConnectionListRequestHeader
+from orbitmq.protocol.headers.offsets import (
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+)
+from orbitmq.protocol.headers.transaction import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
+
+
+@dataclass(frozen=True, slots=True)
+class HalfMessage:
+    """A message whose transaction has not ended, or was given up, as one broker keeps it."""
+
+    broker: str
+    address: str
+    stored: StoredMessage
+    half: Half
+
+    @property
+    def unique_key(self) -> str:
+        """The id that its producer knows it by."""
+        return self.stored.properties().get(properties.UNIQUE_KEY, "")
+
+    @property
+    def is_given_up(self) -> bool:
+        return self.stored.topic == CHECK_MAX_TIME_TOPIC
+
+
+class TransactionOperations:
+    """See above."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    # -- what there is
+
+    async def open(self, *, broker: str | None = None, given_up: bool = False) -> Gathered[list[HalfMessage]]:
+        """The half messages that wait for their end at each broker, or at one, the oldest first; or those that were given up."""
+        places = await self._calls.readers() if broker is None else await self._calls.masters(broker=broker)
+        names = {address: name for name, address in places.items()}
+        read = self._given_up_at if given_up else self._open_at
+        return await self._calls.gather(places, lambda address: read(names[address], address))
+
+    async def find(self, wanted: str, *, broker: str | None = None) -> HalfMessage:
+        """The half message of that unique id, or offset id, open or given up; NotFound when there is none."""
+        for given_up in (False, True):
+            found = (await self.open(broker=broker, given_up=given_up)).found
+            matching = [each for halves in found.values() for each in halves if wanted in (each.unique_key, each.stored.msg_id)]
+            if matching:
+                return matching[-1]
+        raise NotFound(f"no transaction of the message {wanted} is open, and none was given up; it has ended, or its id is another")
+
+    async def producers(self, half: HalfMessage) -> list[Connection]:
+        """Who can be asked about it now."""
+        header = GetProducerConnectionListRequestHeader(producer_group=half.half.group)
+        code, nobody = RequestCode.GET_PRODUCER_CONNECTION_LIST, (ResponseCode.SYSTEM_ERROR,)
+        answer = await self._calls.ask(half.address, code, header, also=nobody)
+        return list(decode_producer_connection(answer.body)) if answer.code == ResponseCode.SUCCESS and answer.body else []
+
+    # -- what is done about it
+
+    async def resolve(self, half: HalfMessage, state: TransactionState) -> None:
+        """End it as its producer would who is asked; RequestRefused when somebody did before.
+
+        One that was given up is brought back for it.
+        """
+        if half.is_given_up:
+            await self.resume(half)
+            half = await self._brought_back(half)
+        header = EndTransactionRequestHeader(
+            producer_group=half.half.group,
+            tran_state_table_offset=half.stored.queue_offset,
+            commit_log_offset=half.stored.log_offset,
+            commit_or_rollback=state,
+            msg_id=half.unique_key,
+            topic=half.half.topic,
+            from_transaction_check=True,
+            transaction_id=half.unique_key,
+            target_broker=half.broker,
+        )
+        await self._calls.ask(half.address, RequestCode.END_TRANSACTION, header)
+
+    async def resume(self, half: HalfMessage) -> None:
+        """Have its producers asked again, from the first time on."""
+        header = ResumeCheckHalfMessageRequestHeader(topic=half.stored.topic, msg_id=half.stored.msg_id)
+        await self._calls.ask(half.address, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
+
+    async def _brought_back(self, given_up: HalfMessage) -> HalfMessage:
+        """The half message as it waits again."""
+        found: list[HalfMessage] = []
+
+        async def is_there() -> bool:
+            halves = await self._open_at(given_up.broker, given_up.address)
+            found.extend(each for each in halves if each.unique_key == given_up.unique_key)
+            return bool(found)
+
+        if not await self._calls.until(is_there):
+            raise NotFound(f"{given_up.broker} did not bring {given_up.unique_key} back in time; look for it: orbitmq tx ls")
+        return found[-1]
+
+    # -- reading
+
+    async def _open_at(self, broker: str, address: str) -> list[HalfMessage]:
+        floors = Floors(*await asyncio.gather(*(self._done_until(address, topic) for topic in (HALF_TOPIC, OP_HALF_TOPIC))))
+        pending = Pending()
+        pending.begin(floors)
+        records: dict[int, StoredMessage] = {}
+        async for stored in own_queues.read(self._calls, address, HALF_TOPIC, floors.half):
+            pending.took_half(Half.of(stored))
+            records[stored.log_offset] = stored
+        async for op in own_queues.read(self._calls, address, OP_HALF_TOPIC, floors.op):
+            pending.took_op(op.queue_offset, ended_offsets(op))
+        found = (HalfMessage(broker, address, records[half.log_offset], half) for half in pending)
+        return sorted(found, key=lambda each: each.half.since_ms)
+
+    async def _given_up_at(self, broker: str, address: str) -> list[HalfMessage]:
+        begin = await own_queues.begin(self._calls, address, CHECK_MAX_TIME_TOPIC)
+        kept = [stored async for stored in own_queues.read(self._calls, address, CHECK_MAX_TIME_TOPIC, begin)]
+        return [HalfMessage(broker, address, stored, Half.of(stored)) for stored in kept]
+
+    async def _done_until(self, address: str, topic: str) -> int:
+        """From where on a queue is needed to tell what is open."""
+        header = QueryConsumerOffsetRequestHeader(consumer_group=OFFSETS_GROUP, topic=topic, queue_id=QUEUE_ID)
+        answer = await self._calls.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, header, also=(ResponseCode.QUERY_NOT_FOUND,))
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return await own_queues.begin(self._calls, address, topic)
+        return QueryConsumerOffsetResponseHeader.from_fields(answer.ext_fields).offset
