@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from orbitmq.client.messages import Message, ReceivedMessage
 from orbitmq.client.producer import Producer
 from orbitmq.message import properties
-from orbitmq.spark.jobs.contents import OWN_PROPERTIES
 from orbitmq.spark.jobs.steps import Steps
 from orbitmq.spark.pipeline.stopping import StopRequest
 
@@ -47,7 +46,7 @@ def put(name_server: str, messages: Iterable[Raw]) -> None:
 
 def content(message: ReceivedMessage) -> Content:
     """What a message holds for its application."""
-    own = {name: text for name, text in message.properties.items() if name not in OWN_PROPERTIES}
+    own = {name: text for name, text in message.properties.items() if name not in properties.OWN}
     return message.body, message.properties.get(properties.KEYS), message.properties.get(properties.TAGS), frozenset(own.items())
 
 

@@ -1,4 +1,4 @@
-"""Requests and replies of the client library by the original brokers, 5.5.0 and 4.9.7; with clients of the original on the other side."""
+"""Requests and replies of the client library by the original brokers, 5.5.0 and 4.9.7, and by ours; with Java clients on the other side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from interop.apache import Release, wait_until
-from interop.broker_clients import original_cluster
+from interop.broker_clients import original_cluster, our_cluster
+from interop.client_matrix_room import EVERY, OURS
 from interop.java_peer import JavaPeer, java_peer
 from orbitmq.client.messages import Message, ReceivedMessage, SendResult, SendStatus
 from orbitmq.client.producer import Producer
@@ -30,17 +31,17 @@ WITHIN_S = 60.0
 
 
 class Room(NamedTuple):
-    """A broker of one release, and a client of it."""
+    """A broker of one release, or of ours, and a Java client."""
 
     name_server: str
     peer: JavaPeer
 
 
-@pytest.fixture(scope="module", params=["5.5.0", "4.9.7"])
+@pytest.fixture(scope="module", params=EVERY)
 def room(request: pytest.FixtureRequest, module_home: Path) -> Iterator[Room]:
-    release = Release(request.param).fetch()
-    home = module_home / release.version
-    with original_cluster(release, home) as cluster:
+    is_ours, home = request.param == OURS, module_home / request.param
+    release = Release("5.5.0" if is_ours else request.param).fetch()
+    with our_cluster(home) if is_ours else original_cluster(release, home) as cluster:
         cluster.make_topics(dict.fromkeys(TOPICS, 2))
         with java_peer(release, home / "peer", cluster.name_server.address) as peer:
             yield Room(cluster.name_server.address, peer)

@@ -13,9 +13,9 @@ from cli_room import Shell
 from interop.apache import Release, wait_until
 from interop.broker_clients import Cluster, original_cluster
 from orbitmq import ConsumeFromWhere, ConsumerSettings, Message, ReceivedMessage, blocking
+from orbitmq.admin.dead_letters import USED_UP
 from orbitmq.message import properties
 from orbitmq.spark import runtime
-from orbitmq.spark.jobs.dlq import USED_UP
 from spark_jobs_room import content
 from spark_room import messages_in
 

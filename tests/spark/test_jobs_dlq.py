@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from cli_room import Shell
+from orbitmq.admin.dead_letters import GIVEN_UP, USED_UP
 from orbitmq.blocking import Admin
 from orbitmq.message import properties
 from orbitmq.protocol.bodies.groups import GroupConfig
-from orbitmq.spark.jobs.contents import OWN_PROPERTIES
-from orbitmq.spark.jobs.dlq import GIVEN_UP, USED_UP
 from orbitmq.testing import LocalCluster
 from spark_jobs_room import Raw, content, put
 from spark_room import messages_in
@@ -92,7 +91,7 @@ def test_a_redrive_sends_letters_to_where_they_came_from_and_the_next_begins_beh
     for topic, numbers in (("orders", range(0, 12, 2)), ("payments", range(12, 17, 2))):
         arrived = messages_in(mq.name_server, topic)
         assert Counter(map(content, arrived)) == Counter(content(letters[number]) for number in numbers)
-        own = {name for message in arrived for name in message.properties} & OWN_PROPERTIES
+        own = {name for message in arrived for name in message.properties} & properties.OWN
         assert not own & {properties.RETRY_TOPIC, properties.ORIGIN_MESSAGE_ID, properties.RECONSUME_TIME, properties.REAL_TOPIC}
         assert {message.reconsume_times for message in arrived} == {0}
 

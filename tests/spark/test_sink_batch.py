@@ -70,7 +70,7 @@ def test_rows_of_one_topic_go_to_another_with_their_own_properties(spark: SparkS
         ("select 'x' body", {"topik": "T"}, "option topik is not known; did you mean topic?"),
         ("select cast(null as string) body", {"topic": "T"}, "row 0 of partition 0 cannot be sent: its body is null"),
         ("select 'x' body", {"topic": "V", "requestTimeout": "300ms"}, "a message to topic V was not sent: no route to topic V"),
-        ("select 'x' body, 3 delayLevel", {"topic": "T"}, "refused a message to topic T: property DELAY=3"),
+        ("select 'x' body, timestamp'2099-01-01' deliverTimestamp", {"topic": "T"}, "refused a message to topic T: timer message illegal"),
     ],
 )
 def test_what_cannot_be_written_is_told_in_one_sentence(

@@ -152,6 +152,17 @@ def test_tags_are_chosen_by_the_broker_and_those_of_the_same_code_are_left_out(s
     assert read(spark, mq.name_server, subscribe="tagged", tags="nobody").count() == 0
 
 
+def test_an_expression_is_worked_out_by_the_broker(spark: SparkSession, mq: LocalCluster) -> None:
+    mq.create_topic("priced", 1)
+    with Producer(mq.name_server) as producer:
+        queue = next(queue for queue in producer.queues("priced") if queue.broker_name == "broker-a")
+        for number in range(1000):
+            producer.send(Message("priced", str(number).encode(), properties={"amount": str(number)}), queue=queue)
+    chosen = read(spark, mq.name_server, subscribe="priced", sql92="amount < 5 OR amount >= 995", schema="queueOffset bigint").collect()
+    assert sorted(row[0] for row in chosen) == [*range(5), *range(995, 1000)]
+    assert read(spark, mq.name_server, subscribe="priced", sql92="amount IS NULL").count() == 0
+
+
 def test_empty_queues_and_empty_topics_are_no_rows(spark: SparkSession, mq: LocalCluster) -> None:
     mq.create_topic("empty", 3)
     assert read(spark, mq.name_server, subscribe="empty").count() == 0

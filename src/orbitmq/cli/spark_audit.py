@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from orbitmq.cli.arguments import time_options
 from orbitmq.cli.output import emit, moment, output_option, shortened
-from orbitmq.cli.spark_running import SparkWanted, cluster_options, format_options, job, place, spark_options, time_options
+from orbitmq.cli.spark_running import SparkWanted, cluster_options, format_options, job, place, spark_options
 from orbitmq.common.errors import ConfigurationError
 
 EXIT_DIFFERENT = 1

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orbitmq.cli.arguments import time_options, to_rate
 from orbitmq.cli.output import emit, moment, output_option, shortened
-from orbitmq.cli.spark_running import SparkWanted, cluster_options, format_options, job, same_cluster, spark_options, time_options, to_rate
+from orbitmq.cli.spark_running import SparkWanted, cluster_options, format_options, job, same_cluster, spark_options
 from orbitmq.common.errors import NotFound
 
 if TYPE_CHECKING:
@@ -66,12 +67,13 @@ def dlq(
     if since is not None and after is not None:
         raise click.UsageError("--since and --after exclude each other")
     told = format_options(options, timeout_ms)
+    from orbitmq.admin.dead_letters import topic_of
     from orbitmq.spark.jobs import dlq as letters
     from orbitmq.spark.jobs.reading import fixed, topic_options
     from orbitmq.spark.jobs.replay import Choice
 
     behind = {} if after is None else {"startingOffsets": letters.after(after, name)}
-    topic = letters.topic_of(name)
+    topic = topic_of(name)
     try:
         reading = fixed(topic_options(name_servers, [topic], {**told, **behind}, since_ms=since, until_ms=until))
     except NotFound as problem:

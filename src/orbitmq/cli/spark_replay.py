@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orbitmq.cli.arguments import time_options, to_rate
 from orbitmq.cli.output import emit, moment, output_option
 from orbitmq.cli.spark_running import (
     SparkWanted,
@@ -16,8 +17,6 @@ from orbitmq.cli.spark_running import (
     place,
     same_cluster,
     spark_options,
-    time_options,
-    to_rate,
 )
 
 if TYPE_CHECKING:

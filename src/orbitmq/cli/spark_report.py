@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orbitmq.cli.arguments import time_options
 from orbitmq.cli.output import emit, moment, output_option
-from orbitmq.cli.spark_running import SparkWanted, cluster_options, format_options, job, spark_options, time_options
+from orbitmq.cli.spark_running import SparkWanted, cluster_options, format_options, job, spark_options
 from orbitmq.common.errors import ConfigurationError
 
 if TYPE_CHECKING:

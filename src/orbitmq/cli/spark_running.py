@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from orbitmq.cli.arguments import TIME_FORMS, key_values, to_time, together
+from orbitmq.cli.arguments import key_values, together
 from orbitmq.cli.connection import name_server_options
 from orbitmq.cli.main import EXIT_INTERRUPTED
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 LINE_INTERVAL_S: Final = 10.0
 _PLACE: Final = re.compile(r"(?:(?P<servers>[^/]+:\d+(?:;[^/]+:\d+)*)/)?(?P<topic>[%|a-zA-Z0-9_-]+)")
-_RATE: Final = re.compile(r"(\d{1,9})(?:/s)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +59,6 @@ def cluster_options(command: F) -> F:
     return name_server_options(option(command))
 
 
-def time_options(what: str) -> Callable[[F], F]:
-    """`--since` and `--until`."""
-
-    def decorate(command: F) -> F:
-        command = click.option("--until", metavar="TIME", callback=to_time, help=f"{what} before then.")(command)
-        return click.option("--since", metavar="TIME", callback=to_time, help=f"{what} then or later. A time is {TIME_FORMS}.")(command)
-
-    return decorate
-
-
 def format_options(options: tuple[str, ...], timeout_ms: int, name: str = "--option") -> dict[str, str]:
     """What a read or a write is told beside its topics; Spark and Arrow have to be there for it."""
     from orbitmq.spark.option_texts import OptionTexts
@@ -96,16 +85,6 @@ def place(text: str, name_servers: str, option: str) -> tuple[str, str]:
     if found is None:
         raise click.BadParameter(f"{text!r} is neither a TOPIC nor HOST:PORT/TOPIC", param_hint=option)
     return found["servers"] or name_servers, found["topic"]
-
-
-def to_rate(_ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """The callback of an option that is a number of messages a second."""
-    if value is None:
-        return None
-    found = _RATE.fullmatch(value)
-    if found is None or int(found[1]) == 0:
-        raise click.BadParameter(f"{value!r} is no rate; write 500 or 500/s, at least 1", param=param)
-    return int(found[1])
 
 
 @contextmanager

@@ -10,11 +10,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from orbitmq.admin.dead_letters import topic_of
 from orbitmq.cli.main import cli
 from orbitmq.cli.spark_running import StepLines, format_options, place, same_cluster
 from orbitmq.common.errors import ConfigurationError
 from orbitmq.spark.jobs.archive import PartitionBy, pipeline
-from orbitmq.spark.jobs.dlq import topic_of
 
 SERVERS = "10.0.0.1:9876"
 PAGE = Path(__file__).parents[3] / "docs" / "spark-jobs.md"

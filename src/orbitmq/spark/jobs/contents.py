@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from orbitmq.message import properties
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-# What brokers and clients write beside what they let no application write.
-_WRITTEN: Final = (
-    *(properties.INNER_NUM, properties.INNER_BASE, properties.TRANSACTION_ID, properties.TRANSACTION_CHECK_TIMES),
-    *(properties.CHECK_IMMUNITY_TIME_S, properties.FORWARD_QUEUE_ID, properties.REDIRECT),
-)
-OWN_PROPERTIES: Final = frozenset((*properties.RESERVED, *_WRITTEN))
-
 
 def application_properties(column: Column, *leave_out: str) -> Column:
     """The properties that are the application's, of a map of all."""
     import pyspark.sql.functions as fn
 
-    names = sorted((*OWN_PROPERTIES, *leave_out))
+    names = sorted((*properties.OWN, *leave_out))
     return fn.map_filter(column, lambda name, _: ~name.isin(names))
 
 

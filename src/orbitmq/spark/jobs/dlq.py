@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from orbitmq.admin.dead_letters import GIVEN_UP, USED_UP, group_of, topic_of
 from orbitmq.blocking import Admin
 from orbitmq.common import atomic_file
 from orbitmq.common.errors import ConfigurationError, NotFound
-from orbitmq.common.topic_names import DEAD_LETTER_PREFIX
 from orbitmq.message import properties
 from orbitmq.protocol.bodies.groups import GroupConfig
 from orbitmq.spark.jobs.contents import millis
@@ -42,13 +42,6 @@ AGES_MS: Final = {  # by the name of the bucket, how old its letters are at most
     "1 week": 604_800_000,
 }
 OLDER: Final = "older"
-USED_UP: Final = "all attempts failed"
-GIVEN_UP: Final = "a consumer gave it up"
-
-
-def topic_of(group: str) -> str:
-    """Where the dead letters of a group are."""
-    return group if group.startswith(DEAD_LETTER_PREFIX) else DEAD_LETTER_PREFIX + group
 
 
 def attempts_max(options: Mapping[str, str], group: str) -> int:
@@ -56,7 +49,7 @@ def attempts_max(options: Mapping[str, str], group: str) -> int:
     settings = SourceOptions.of({**options, "subscribe": topic_of(group)}).client
     with Admin(settings) as admin:
         try:
-            configs = admin.groups.configs(settings.names.wire(group.removeprefix(DEAD_LETTER_PREFIX)))
+            configs = admin.groups.configs(settings.names.wire(group_of(group)))
         except NotFound:
             return GroupConfig(group).retry_max_times
     return max(config.retry_max_times for config in configs.values())

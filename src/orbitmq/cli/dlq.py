@@ -1,0 +1,186 @@
+"""`orbitmq dlq`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from orbitmq.cli.arguments import time_options, to_rate
+from orbitmq.cli.connection import administered, name_server_options
+from orbitmq.cli.output import emit, moment, output_option, shortened
+from orbitmq.message.properties import decode_text
+
+if TYPE_CHECKING:
+    from orbitmq.admin import Admin
+    from orbitmq.admin.dead_letters import Letter, LetterChoice, Redriven
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_COLUMNS = ["died", "origin_topic", "origin_id", "keys", "tags", "attempts", "reason", "body"]
+
+
+@click.group("dlq")
+def group() -> None:
+    """Dead letters: who has them, what they are, and back with them.
+
+    For very many of them there is `orbitmq spark dlq`.
+    """
+
+
+@group.command("ls")
+@name_server_options
+@output_option
+def ls(name_servers: str, timeout_ms: int, output: str) -> None:
+    """List the groups that have dead letters, and how many.
+
+    \b
+    Examples:
+      orbitmq dlq ls
+      orbitmq dlq ls -o json
+    """
+    found = administered(name_servers, timeout_ms, lambda admin: admin.dead_letters.groups())
+    rows = [
+        {
+            "group": each.group,
+            "messages": each.messages,
+            "first_died": moment(each.first_died_ms),
+            "last_died": moment(each.last_died_ms),
+            "brokers": list(each.brokers),
+        }
+        for each in found
+    ]
+    if not rows and output == "table":
+        click.echo("no group has dead letters")
+        return
+    emit(rows, ["group", "messages", "first_died", "last_died", "brokers"], output)
+
+
+def choice_options(command: F) -> F:
+    """Which letters."""
+    command = click.option("--keys", multiple=True, metavar="KEY", help="Only letters with this key; may be given again.")(command)
+    command = click.option(
+        "--filter", "condition", metavar="SQL92", help="Only letters for which it holds; also originTopic, originId, attempts, reason."
+    )(command)
+    return time_options("Only letters that died")(command)
+
+
+@group.command("peek")
+@click.argument("name", metavar="GROUP")
+@choice_options
+@click.option("-c", "--count", type=click.IntRange(1), default=10, show_default=True, help="So many at most.")
+@click.option("--oldest", is_flag=True, help="The earliest ones.  [default: the last ones]")
+@name_server_options
+@output_option
+def peek(
+    name_servers: str,
+    timeout_ms: int,
+    output: str,
+    name: str,
+    since: int | None,
+    until: int | None,
+    condition: str | None,
+    keys: tuple[str, ...],
+    count: int,
+    oldest: bool,
+) -> None:
+    """Show dead letters of GROUP; they stay where they are.
+
+    \b
+    Examples:
+      orbitmq dlq peek billing
+      orbitmq dlq peek billing --filter "originTopic = 'orders' AND attempts < 16" -o json
+    """
+    choice = _choice(since, until, condition, keys)
+
+    async def look(admin: Admin) -> list[Letter]:
+        last: deque[Letter] = deque(maxlen=count)
+        async for letter in admin.dead_letters.letters(name, choice):
+            if oldest and len(last) == count:
+                break
+            last.append(letter)
+        return list(last)
+
+    rows = list(map(_row, administered(name_servers, timeout_ms, look)))
+    if output == "table":
+        rows = [row | {"body": shortened(str(row["body"]))} for row in rows]
+    emit(rows, _COLUMNS, output)
+
+
+@group.command("redrive")
+@click.argument("name", metavar="GROUP")
+@choice_options
+@click.option("--to", metavar="TOPIC", help="All to this topic.  [default: each to its own]")
+@click.option("--rate", metavar="N[/s]", callback=to_rate, help="At most so many messages a second.  [default: no limit]")
+@click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
+@name_server_options
+@output_option
+def redrive(
+    name_servers: str,
+    timeout_ms: int,
+    output: str,
+    name: str,
+    since: int | None,
+    until: int | None,
+    condition: str | None,
+    keys: tuple[str, ...],
+    to: str | None,
+    rate: int | None,
+    dry_run: bool,
+) -> None:
+    """Send dead letters of GROUP back to the topics they came from.
+
+    Letters stay where they are: a second redrive sends them again, unless --since says where the first ended.
+
+    \b
+    Examples:
+      orbitmq dlq redrive billing --dry-run
+      orbitmq dlq redrive billing --keys 4711 --keys 4712
+      orbitmq dlq redrive billing --filter "originTopic = 'orders'" --rate 100/s
+    """
+    choice = _choice(since, until, condition, keys)
+    done = administered(
+        name_servers, timeout_ms, lambda admin: admin.dead_letters.redrive(name, choice, to=to, rate=rate, is_dry_run=dry_run)
+    )
+    _show_redriven(done, output)
+
+
+def _choice(since: int | None, until: int | None, condition: str | None, keys: tuple[str, ...]) -> LetterChoice:
+    from orbitmq.admin.dead_letters import LetterChoice
+
+    times = {"since_ms": since, "until_ms": None if until is None else until - 1}
+    return LetterChoice(keys=keys, condition=condition, **{name: ms for name, ms in times.items() if ms is not None})
+
+
+def _row(letter: Letter) -> dict[str, object]:
+    message = letter.message
+    return {
+        "died": moment(message.stored_at_ms),
+        "origin_topic": letter.origin_topic,
+        "origin_id": letter.origin_id,
+        "msg_id": message.msg_id,
+        "keys": list(message.keys),
+        "tags": message.tags,
+        "attempts": letter.attempts,
+        "reason": letter.reason,
+        "broker": message.queue.broker_name,
+        "offset": message.queue_offset,
+        "properties": dict(message.properties),
+        "body": decode_text(message.body),
+    }
+
+
+def _show_redriven(done: Redriven, output: str) -> None:
+    what = "would_send" if done.is_dry_run else "sent"
+    topics = dict(sorted(done.topics.items()))
+    if output != "table":
+        told = {"group": done.group, "is_dry_run": done.is_dry_run, "looked_at": done.looked_at, "without_topic": done.without_topic}
+        emit([{**told, "topics": topics, "last_died_ms": done.last_died_ms}], [], output)
+        return
+    emit([{"topic": topic, what: count} for topic, count in topics.items()], ["topic", what], output)
+    if done.without_topic:
+        click.echo(f"{done.without_topic} letters do not say where they came from, and stay; send them with --to TOPIC", err=True)
+    if done.looked_at and not done.is_dry_run:
+        click.echo(f"letters that die from now on are those --since @{done.last_died_ms + 1}", err=True)

@@ -1,0 +1,160 @@
+"""Members of one group that subscribe differently: found, told, and turned away if that is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_room import BrokerRoom, body_of
+from orbitmq.broker.guards.subscriptions import conflicts, wish_of
+from orbitmq.broker.long_polling import LongPollingConfig, PullHold
+from orbitmq.broker.processors.clients import ClientProcessor, ClientRules
+from orbitmq.broker.queue_locks import QueueLocks
+from orbitmq.broker.settings.guards import SubscriptionConflict
+from orbitmq.common.errors import RequestRefused
+from orbitmq.protocol.bodies.subscriptions import SQL92, SubscriptionData
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.remoting.channel import Channel
+
+
+class Room(BrokerRoom):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.clients = ClientProcessor(
+            ClientRules(broker_name="broker-a"),
+            producers=self.producers,
+            consumers=self.consumers,
+            locks=QueueLocks(),
+            hold=PullHold(LongPollingConfig()),
+            groups=self.groups,
+            topics=self.topics,
+            filters=self.known_filters,
+            record_at=self.store.reads.record_at,
+            clock=self.clock,
+        )
+
+    def watch(self, rule: SubscriptionConflict) -> None:
+        self.clients.rules = ClientRules(broker_name="broker-a", subscription_conflict=rule)
+
+    def beat(self, channel: Channel, client_id: str, groups: dict[str, dict[str, str]], **members: Any) -> RemotingCommand:
+        """A heartbeat of a client that subscribes topics by expressions, group by group, and produces for `p`."""
+        data = [
+            {
+                "groupName": group,
+                "consumeType": "CONSUME_PASSIVELY",
+                "messageModel": "CLUSTERING",
+                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                "subscriptionDataSet": [{"topic": topic, "subString": text, "subVersion": 1} for topic, text in topics.items()],
+            }
+            for group, topics in groups.items()
+        ]
+        body = {"clientID": client_id, "consumerDataSet": data, "producerDataSet": [{"groupName": "p"}], **members}
+        self.channel = channel
+        answer = self.begin(self.clients, RequestCode.HEART_BEAT, None, body)
+        assert answer is not None
+        return answer
+
+    def conflicts(self, group: str = "g") -> list[str]:
+        """What operators are told."""
+        answer = self.ask(self.clients, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+        told: list[str] = body_of(answer).get("subscriptionConflicts", [])
+        return told
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[Room]:
+    room = Room(tmp_path)
+    yield room
+    room.close()
+
+
+def test_only_what_is_meant_differently_is_a_conflict() -> None:
+    same = [
+        *(SubscriptionData("T", text) for text in ("a || b", "b||a", "a||b||a", "a || b || ")),
+        SubscriptionData("T", "a || b", expression_type=None),
+    ]
+    assert conflicts({str(number): wish_of([each]) for number, each in enumerate(same)}) == []
+    other = [SubscriptionData("T", "a"), SubscriptionData("T", "a || b"), SubscriptionData("T", "a", expression_type=SQL92)]
+    assert conflicts({str(number): wish_of([each]) for number, each in enumerate(other)}) == [
+        "T: TAG 'a' by 0; TAG 'a || b' by 1; SQL92 'a' by 2"
+    ]
+
+
+def test_operators_see_conflicts_as_long_as_they_last_and_the_log_says_each_once(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    one, two = room.peers.connect(), room.peers.connect()
+    room.beat(one, "c1", {"g": {"T": "a"}})
+    assert room.conflicts() == []
+    for _ in range(3):
+        room.beat(two, "c2", {"g": {"T": "b", "U": "*"}})
+        room.beat(one, "c1", {"g": {"T": "a"}})
+    assert room.conflicts() == ["T: TAG 'a' by c1; TAG 'b' by c2", "U: not subscribed by c1; TAG '*' by c2"]
+    assert caplog.text.count("subscriptions_differ group=g") == 1
+    room.beat(one, "c1", {"g": {"T": "b"}})
+    assert caplog.text.count("subscriptions_differ group=g") == 2
+    room.clients.on_close(two)
+    assert room.conflicts() == []
+
+
+def test_a_client_that_connects_anew_is_in_no_conflict_with_itself(room: Room) -> None:
+    old, new = room.peers.connect(), room.peers.connect()
+    room.watch(SubscriptionConflict.REFUSE)
+    room.beat(old, "c1", {"g": {"T": "a"}})
+    room.beat(new, "c1", {"g": {"T": "b"}})
+    assert room.conflicts() == []
+
+
+def test_off_says_nothing(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    room.watch(SubscriptionConflict.OFF)
+    room.beat(room.peers.connect(), "c1", {"g": {"T": "a"}})
+    room.beat(room.peers.connect(), "c2", {"g": {"T": "b"}})
+    assert (room.conflicts(), "subscriptions_differ" in caplog.text) == ([], False)
+
+
+def test_refuse_keeps_a_newcomer_out_of_the_group_alone_and_says_why(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    one, two = room.peers.connect(), room.peers.connect()
+    room.watch(SubscriptionConflict.REFUSE)
+    room.beat(one, "c1", {"g": {"T": "a"}})
+    for _ in range(2):
+        with pytest.raises(RequestRefused) as refused:
+            room.beat(two, "c2", {"g": {"T": "b"}, "h": {"T": "b"}})
+        assert refused.value.code == ResponseCode.NO_PERMISSION
+        assert str(refused.value) == (
+            "client c2 is kept out: members of group g subscribe differently: T: TAG 'a' by c1; TAG 'b' by c2. Members of one group must "
+            "subscribe the same, or messages pass them by: give those that want others a group of their own (subscriptionConflict=refuse)"
+        )
+    assert caplog.text.count("consumer_refused group=g client=c2") == 1
+    assert room.conflicts() == [str(refused.value)]
+    group, other = room.consumers.find("g"), room.consumers.find("h")
+    assert group is not None
+    assert other is not None
+    assert (group.client_ids, other.client_ids, group.subscriptions["T"].sub_string) == (["c1"], ["c2"], "a")
+    assert two in room.producers.members("p")
+    room.beat(two, "c2", {"g": {"T": "a"}})
+    assert (group.client_ids, room.conflicts()) == (["c1", "c2"], [])
+
+
+def test_refuse_leaves_members_alone_that_differed_before_it_was_wanted(room: Room) -> None:
+    one, two, three = (room.peers.connect() for _ in range(3))
+    room.beat(one, "c1", {"g": {"T": "a"}})
+    room.beat(two, "c2", {"g": {"T": "b"}})
+    room.watch(SubscriptionConflict.REFUSE)
+    for channel, client_id, text in ((one, "c1", "a"), (two, "c2", "b")):
+        assert room.beat(channel, client_id, {"g": {"T": text}}).code == ResponseCode.SUCCESS
+    with pytest.raises(RequestRefused):
+        room.beat(two, "c2", {"g": {"T": "c"}})
+    with pytest.raises(RequestRefused):
+        room.beat(three, "c3", {"g": {"T": "a"}})
+    room.clients.on_close(two)
+    assert room.beat(three, "c3", {"g": {"T": "a"}}).code == ResponseCode.SUCCESS
+
+
+def test_a_heartbeat_that_leaves_its_subscriptions_out_is_no_newcomer(room: Room) -> None:
+    one = room.peers.connect()
+    room.watch(SubscriptionConflict.REFUSE)
+    room.beat(one, "c1", {"g": {"T": "a"}}, heartbeatFingerprint=7)
+    assert room.beat(one, "c1", {"g": {}}, heartbeatFingerprint=7, withoutSub=True).code == ResponseCode.SUCCESS
+    assert room.conflicts() == []
