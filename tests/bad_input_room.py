@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from interop.frames import BINARY_TYPE, Request
-from orbitmq.protocol.headers import broker_info, clients, filter_servers, groups, offsets, pull, query, send, topics
+from orbitmq.protocol.headers import auth, broker_info, clients, filter_servers, groups, offsets, pull, query, send, topics, transaction
 from orbitmq.protocol.headers.base import Header, WireField, wire_fields
 
 LONG = "x" * 5_000
@@ -61,6 +61,17 @@ GOOD: dict[str, str] = {
     "stats_key": "T",
     "config_type": "topics",
     "filter_server_addr": "127.0.0.1:1",
+    "delay_level": "0",
+    "tran_state_table_offset": "0",
+    "commit_log_offset": "0",
+    "commit_or_rollback": "8",
+    "msg_id": "0" * 32,
+    "recall_handle": "none",
+    "access_key": "somebody",
+    "secret_key": "12345678",
+    "global_white_addrs": "127.0.0.1",
+    "username": "somebody",
+    "subject": "User:somebody",
 }
 
 
@@ -145,12 +156,19 @@ SERVED: dict[int, Served] = {
     33: Served(query.ViewMessageRequestHeader),
     34: Served(body=_HEARTBEAT),
     35: Served(clients.UnregisterClientRequestHeader),
+    36: Served(send.ConsumerSendMsgBackRequestHeader),
+    37: Served(transaction.EndTransactionRequestHeader),
     38: Served(clients.GetConsumerListByGroupRequestHeader),
     41: Served(body=_LOCKS),
     42: Served(body=_LOCKS),
     43: Served(),
     45: Served(),
     46: Served(body={"clientId": "c", "group": "g", "subscriptionData": _SUBSCRIPTION, "namespace": ""}, needs_body=False),
+    50: Served(auth.CreateAccessConfigRequestHeader),
+    51: Served(auth.DeleteAccessConfigRequestHeader),
+    52: Served(),
+    53: Served(auth.UpdateGlobalWhiteAddrsConfigRequestHeader),
+    54: Served(),
     60: Served(),
     61: Served(),
     200: Served(body=_GROUP),
@@ -179,6 +197,9 @@ SERVED: dict[int, Served] = {
     317: Served(groups.GetConsumeStatsInBrokerHeader),
     320: Served(send.SendMessageRequestHeaderV2, {"batch": "true"}, body=_BATCH),
     321: Served(query.QueryConsumeQueueRequestHeader, {"topic": "T"}),
+    323: Served(transaction.ResumeCheckHalfMessageRequestHeader),
+    324: Served(send.SendMessageRequestHeader, body=b"hello"),
+    325: Served(send.SendMessageRequestHeaderV2, body=b"hello"),
     328: Served(),
     329: Served(),
     343: Served(topics.QueryTopicsByConsumerRequestHeader),
@@ -189,11 +210,23 @@ SERVED: dict[int, Served] = {
     354: Served(),  # it has a header that nobody looks at
     355: Served(broker_info.ExportRocksDBConfigToJsonRequestHeader),
     361: Served(pull.PullMessageRequestHeader, {"sys_flag": "4", "subscription": "*"}),
+    370: Served(send.RecallMessageRequestHeader),
     401: Served(body={"topic": "T", "consumerGroup": "g", "mode": "PULL", "popShareQueueNum": 0}),
     402: Served(),
     907: Served(),
     1007: Served(),
     2004: Served(broker_info.SetCommitLogReadModeRequestHeader),
+    # Of access control, which is off here.
+    3001: Served(auth.CreateUserRequestHeader),
+    3002: Served(auth.UpdateUserRequestHeader),
+    3003: Served(auth.DeleteUserRequestHeader),
+    3004: Served(auth.GetUserRequestHeader),
+    3005: Served(auth.ListUsersRequestHeader),
+    3006: Served(auth.CreateAclRequestHeader),
+    3007: Served(auth.UpdateAclRequestHeader),
+    3008: Served(auth.DeleteAclRequestHeader),
+    3009: Served(auth.GetAclRequestHeader),
+    3010: Served(auth.ListAclsRequestHeader),
 }
 
 

@@ -19,6 +19,9 @@ from log_room import HOST
 from orbitmq.broker.clients import ClientInfo
 from orbitmq.broker.config_file import ConfigFile
 from orbitmq.broker.consumers import Consumers
+from orbitmq.broker.filters.bloom import Bloom
+from orbitmq.broker.filters.choosing import Filters
+from orbitmq.broker.filters.consumer_filters import ConsumerFilters
 from orbitmq.broker.groups import GroupRules, Groups
 from orbitmq.broker.offset_journal import OffsetJournal
 from orbitmq.broker.offsets import Offsets
@@ -67,11 +70,15 @@ class Settings:
         self.region_id = "DefaultRegion"
         self.trace_on = True
         self.lite_pull_message_enable = True
+        self.store_reply_message_enable = True
         self.slave_read_enable = False
         self.broker_fast_failure_enable = True
         self.wait_time_mills_in_send_queue = 200
         self.os_page_cache_busy_time_out_mills = 1000
         self.send_thread_pool_queue_capacity = 10_000
+        self.enable_property_filter = False
+        self.filter_support_retry = False
+        self.enable_calc_filter_bit_map = False
 
 
 class BrokerRoom:
@@ -91,7 +98,9 @@ class BrokerRoom:
         self.config_folder.mkdir(parents=True)
         journal = OffsetJournal(self.config_folder / "consumerOffset.journal", OsFileLayer())
         self.offsets = Offsets(self._file("consumerOffset.json"), journal, self.clock)
-        for table in (self.topics, self.groups, self.offsets):
+        self.known_filters = ConsumerFilters(Bloom.of(20, 32), self._file("consumerFilter.json"), self.clock, 86_400_000)
+        self.filters = Filters(self.settings, self.known_filters)
+        for table in (self.topics, self.groups, self.offsets, self.known_filters):
             table.load()
         self.producers, self.consumers = Producers(), Consumers()
         self.store = opened_store(folder / "store", clock=self.clock, **store_settings)

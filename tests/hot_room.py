@@ -65,6 +65,9 @@ class Totals:
     def refused(self, cause: str, count: int = 1) -> None:
         self.sums["refused", cause] += count
 
+    def dead_letter(self, topic: str, group: str) -> None:
+        self.sums["dead", group, topic] += 1
+
     def pulled(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:
         self.calls += 1
         self.sums["get", group, topic, queue_id] += count
@@ -110,6 +113,8 @@ class HotRoom(BrokerRoom):
             self.hold,
             self.clock.monotonic_ms,
             self.totals,
+            self.filters,
+            self.store.reads.record_of,
         )
         self.store.dispatcher.listeners.append(self.pulls.arrived)
         self.store.dispatcher.is_awaited = lambda: len(self.hold) > 0

@@ -129,11 +129,13 @@ class Room(BrokerRoom):
             self.hold,
             self.clock.monotonic_ms,
             self.totals,
+            self.filters,
+            self.store.reads.record_of,
             hooks.found,
         )
         self.store.dispatcher.listeners.append(self.pulls.arrived)
         self.dispatcher = Dispatcher(self.clock, hooks.around_requests)
-        query = QueryProcessor(self.settings, self.store, messages.reads, self.consumers)
+        query = QueryProcessor(self.settings, self.store, messages.reads, self.consumers, self.known_filters)
         processors: list[Processor] = [hooks.around_sends(sends), self.pulls, query]
         for processor in processors:
             for code, handler in processor.handlers().items():

@@ -49,14 +49,14 @@ BROKER = """\
 # Broker
 
 A broker serves this host alone until it is told otherwise: `brokerIP1`, which clients are told to connect to, is 127.0.0.1, and so is
-`bindAddress` while it is not set. Whoever sets `brokerIP1` to another address listens there, too, and is warned that there is no access
-control. `listenPort` - 2 and `listenPort` + 1 belong to the broker as well.
+`bindAddress` while it is not set. Whoever sets `brokerIP1` to another address listens there, too, and is warned while [access
+control](access-control.md) is off. `listenPort` - 2 and `listenPort` + 1 belong to the broker as well.
 
-A slave (`brokerRole=SLAVE`), DLedger, a controller, RocksDB and access control are refused rather than ignored, since a broker without them
-is another one than was meant.
+A slave (`brokerRole=SLAVE`), DLedger, a controller and RocksDB are refused rather than ignored, since a broker without them is another one
+than was meant.
 """
 
-NAME_SERVER_SECTIONS = {"namesrvConfig": "What a name server does"}
+NAME_SERVER_SECTIONS = {"namesrvConfig": "What a name server does", "authConfig": "Access control, as of brokers"}
 BROKER_SECTIONS = {
     "brokerConfig": "What a broker is, and does",
     "messageStoreConfig": "What it keeps, and for how long",

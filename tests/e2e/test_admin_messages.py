@@ -111,7 +111,7 @@ def test_messages_are_followed_as_they_come(mq: LocalCluster) -> None:
 
 def test_what_a_broker_refuses_ends_the_following(mq: LocalCluster) -> None:
     async def scenario(admin: Admin) -> None:
-        async with admin.messages.follow("T", Edge.LAST, "a = 1", SQL92) as messages:
+        async with admin.messages.follow("T", Edge.LAST, "a = ", SQL92) as messages:
             with pytest.raises(RequestRefused, match="SQL92"):
                 await anext(messages)
 

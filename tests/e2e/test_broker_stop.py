@@ -206,7 +206,7 @@ def test_a_topic_that_a_send_made_survives_a_kill(tmp_path: Path) -> None:
 
 
 def test_files_that_only_the_original_uses_stay_as_they_are(tmp_path: Path) -> None:
-    kept = {"consumerFilter.json": '{"filterDataByTopic":{"T":{}}}', "delayOffset.json": '{"offsetTable":{1:7}}'}
+    kept = {"consumerOrderInfo.json": '{"table":{}}'}
     config = tmp_path / "store" / "config"
     config.mkdir(parents=True)
     for name, text in kept.items():

@@ -70,6 +70,14 @@ def test_a_body_comes_from_a_file_or_from_standard_input_whatever_its_bytes(shel
     assert text[1].endswith("broker-a/0@1  piped")
 
 
+def test_a_tail_shows_what_an_expression_is_true_of(shell: Shell) -> None:
+    name = topic(shell, "by-sql")
+    for amount in (50, 150, 250):
+        shell.table("message", "send", name, f"for {amount}", "--property", f"amount={amount}", "--queue", "broker-a:0")
+    found = tail(shell, name, "--from", "first", "--sql92", "amount > 100", "-c", "2")
+    assert [each["body"] for each in found] == ["for 150", "for 250"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -81,6 +89,8 @@ def test_a_body_comes_from_a_file_or_from_standard_input_whatever_its_bytes(shel
         (["send", "TBW102", "x", "--queue", "99"], 2, "has no queue '99'; there are broker-a:0"),
         (["send", "TBW102", "x", "--queue", "0"], 2, "'0' may be any of broker-a:0, broker-b:0: say which"),
         (["tail", "Missing"], 1, "no route to topic Missing"),
+        (["tail", "TBW102", "--tags", "a", "--sql92", "b = 1"], 2, "--tags and --sql92 exclude each other"),
+        (["tail", "TBW102", "--sql92", "b = ", "--from", "first"], 1, "at column 5: found the end of the expression, expected a property"),
         (["find", "T"], 2, "say what to look for: --key, or --since a time"),
         (["find", "T", "--since", "yesterday"], 2, "'yesterday' is no time; write now, -15m"),
         (["find", "Missing", "--key", "k"], 1, "no route to topic Missing"),

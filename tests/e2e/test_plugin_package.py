@@ -124,7 +124,7 @@ def test_the_page_s_package_does_what_the_page_says(site: Path, flush: str, capl
     assert told.count("delivered group=g topic=orders-eu count=2") == 2
     assert any(re.fullmatch(r"served peer=127\.0\.0\.1:\d+ code=215 answer=16", line) for line in told)
     loaded = [record.getMessage() for record in caplog.records if record.getMessage().startswith("plug_in_loaded")]
-    kinds = ("access validator", "RPC hook", "send hook", "consume hook", "store plug-in")
+    kinds = ("access validator", "RPC hook", "send hook", "consume hook", "send-back hook", "transaction check", "store plug-in")
     assert all(any(f"kind={kind!r}" in line for line in loaded) for kind in kinds), loaded
 
 
@@ -158,7 +158,13 @@ def test_each_part_alone_is_in_force_for_what_the_hot_path_would_serve(site: Pat
     assert sum(line.startswith("sent ") for line in told) == (4 if group == "send_hooks" else 0)
 
 
-@pytest.mark.parametrize("group", ["access_validators", "rpc_hooks", "send_hooks", "consume_hooks", "store_plugins"])
+@pytest.mark.parametrize(
+    "group",
+    [
+        *("access_validators", "rpc_hooks", "send_hooks", "consume_hooks", "send_back_hooks", "store_plugins"),
+        *("transaction_checks", "transaction_services"),
+    ],
+)
 def test_a_part_that_cannot_be_loaded_stops_the_start_by_name_and_leaves_the_store_free(tmp_path: Path, site: Path, group: str) -> None:
     install(site, "broken_package", f"[orbitmq.{group}]\nbad = broken_package:Part\n", "Part = 1")
     settings = ClusterSettings(store=tmp_path / "store", broker={"messageStorePlugIn": "bad"} if group == "store_plugins" else {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,10 +81,12 @@ def conversation(brokers: tuple[str, str]) -> Iterator[BrokerConversation]:
 
 
 @contextmanager
-def both_brokers(release: Release, name_servers: tuple[str, str], home: Path) -> Iterator[tuple[str, str]]:
+def both_brokers(
+    release: Release, name_servers: tuple[str, str], home: Path, settings: Mapping[str, object] | None = None
+) -> Iterator[tuple[str, str]]:
     """The addresses of the original and of ours, each with a name server of its own."""
-    original = apache.broker(release, home / "original", [name_servers[0]])
-    ours = our_broker(home / "ours", [name_servers[1]])
+    original = apache.broker(release, home / "original", [name_servers[0]], settings=settings)
+    ours = our_broker(home / "ours", [name_servers[1]], settings)
     with apache.running(ours, original):
         wait_until(lambda: all(_serves(server.address) for server in (original, ours)), "both brokers answer")
         yield original.address, ours.address

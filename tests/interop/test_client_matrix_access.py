@@ -1,4 +1,4 @@
-"""The client library with originals that let in only who signs, 4.9.7 by its `plain_acl.yml` and 5.5.0 by its users and their rights."""
+"""The client library with brokers that let in only who signs: 4.9.7 by `plain_acl.yml`, 5.5.0 by users and their rights, ours by both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from interop.apache import Release
-from interop.broker_clients import Cluster, admin, original_cluster
+from interop.broker_clients import Cluster, admin, original_cluster, our_cluster
 from interop.client_matrix_room import (
     FROM_FIRST,
     ORIGINALS,
@@ -72,29 +72,34 @@ USERS = {
 }
 
 
+OUR_STYLES = {"ours, users": "5.5.0", "ours, accounts": "4.9.7"}  # and the release whose style it is
 DENIED = r"permission to access Topic:Denied|No default permission for topic:Denied"
 
 
-@pytest.fixture(scope="module", params=ORIGINALS)
+@pytest.fixture(scope="module", params=[*ORIGINALS, *OUR_STYLES])
 def cluster(request: pytest.FixtureRequest, module_home: Path) -> Iterator[Cluster]:
-    """One that alice may use, but for one of its topics."""
-    release = Release(request.param).fetch()
-    home = module_home / release.version
-    with original_cluster(release, home, {**SETTINGS, **guards(release, home)}) as cluster:
+    """One that alice may use, but for one of its topics; users of ours are made by `mqadmin` of 5.5.0, as those of the original."""
+    name: str = request.param
+    release = Release(OUR_STYLES.get(name, name)).fetch()
+    home = module_home / name.replace(", ", "-")
+    home.mkdir()
+    keys = {**SETTINGS, **guards(release, home, is_ours=name in OUR_STYLES)}
+    kind = our_cluster(home, keys) if name in OUR_STYLES else original_cluster(release, home, keys)
+    with kind as cluster:
         if release.is_5:
             add_alice(release, home / "admin", cluster.name_server.address)
         run(lambda: make_topics(cluster))
         yield cluster
 
 
-def guards(release: Release, home: Path) -> dict[str, object]:
+def guards(release: Release, home: Path, *, is_ours: bool) -> dict[str, object]:
     """What a broker is told that shall look at signatures."""
     if release.is_5:
         return {**USERS, "authConfigPath": home / "auth"}
-    folder = home / "original" / "conf"
+    folder = home / "acl" if is_ours else home / "original" / "conf"
     folder.mkdir(parents=True)
     (folder / "plain_acl.yml").write_text(PLAIN_ACL)
-    return {"aclEnable": "true"}
+    return {"aclEnable": "true", **({"aclFolder": folder} if is_ours else {})}
 
 
 def client(cluster: Cluster, credentials: Credentials | None) -> ClientSettings:

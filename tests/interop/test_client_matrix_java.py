@@ -12,6 +12,7 @@ import pytest
 from interop.client_matrix_room import FROM_FIRST, JAVA_CLIENTS, UNICODE, Room, bodies, names, run, until
 from interop.java_peer import Event, JavaPeer
 from orbitmq import Message, ProducerSettings, ReceivedMessage
+from orbitmq.common.topic_names import DEAD_LETTER_PREFIX
 from orbitmq.message.flags import CompressionType
 
 pytestmark = [
@@ -116,6 +117,30 @@ def test_both_keep_messages_of_a_sharding_key_in_one_queue_and_in_order(room: Ro
 
 
 @pytest.mark.parametrize("in_order", [False, True], ids=["side by side", "in order"])
+def test_what_a_java_consumer_fails_at_comes_again_and_is_a_dead_letter_in_the_end(room: Room, java: str, in_order: bool) -> None:
+    peer, topic = room.peer(java), f"Fails{in_order:d}-{java.replace('.', '-')}"
+    room.topic(topic, 1)
+    first, bad, *rest = names("fails", range(4))
+
+    def seen() -> list[str]:
+        return [event["body"] for event in peer.happened("consumed", topic=topic)]
+
+    async def scenario() -> None:
+        async with room.producer() as producer:
+            for text in (first, bad, *rest):
+                await producer.send(Message(topic, text.encode(), "tag", text, {UNICODE: UNICODE}))
+        await told(peer, "failInOrder" if in_order else "fail", f"java-{topic}", topic, "2", bad, until="consuming")
+        (letter,) = await room.stored(f"{DEAD_LETTER_PREFIX}java-{topic}", 1)
+        await until(lambda: len(seen()) >= 6)
+        assert (sorted(seen()) if not in_order else seen()) == [first, bad, bad, bad, *rest]
+        assert (letter.body.decode(), letter.tags, letter.keys, letter.properties[UNICODE]) == (bad, "tag", tuple(bad.split()), UNICODE)
+        assert letter.properties["RETRY_TOPIC"] == topic
+        await told(peer, "leave", f"java-{topic}", until="left")
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("in_order", [False, True], ids=["side by side", "in order"])
 def test_a_group_of_both_shares_its_queues(room: Room, java: str, in_order: bool) -> None:
     peer, topic = room.peer(java), topic_of(room, f"Mixed{in_order:d}", java)
     group = f"consumers-of-{topic}"
@@ -142,5 +167,35 @@ def test_a_group_of_both_shares_its_queues(room: Room, java: str, in_order: bool
             assert len([text for text in in_java(peer, topic) if text.startswith("both")]) == 20
             await told(peer, "leave", group, until="left")
             await all_come_once("again", 4)
+
+    run(scenario)
+
+
+def test_a_java_consumer_gets_what_its_expression_is_true_of(room: Room, java: str) -> None:
+    peer, topic = room.peer(java), topic_of(room, "SqlInJava", java)
+    expression = "(size BETWEEN 3 AND 5 AND color IN ('red', 'größe')) OR TAGS = 'last'"
+
+    async def scenario() -> None:
+        async with room.producer() as producer:
+            await producer.send(Message(topic, b"old", properties={"size": "4", "color": "red"}))
+            await told(peer, "consumeBySql", f"java-{topic}", topic, expression, until="consuming")
+            for number in range(8):
+                for color in ("red", "größe", "blue"):
+                    await producer.send(Message(topic, f"{color} {number}".encode(), properties={"size": str(number), "color": color}))
+            for queue in await producer.queues(topic):
+                await producer.send(Message(topic, b"last", "last"), queue=queue)
+            await until(lambda: in_java(peer, topic).count("last") == 4)
+        wanted = [f"{color} {number}" for color in ("red", "größe") for number in (3, 4, 5)]
+        assert in_java(peer, topic) == sorted([*wanted, "old", *["last"] * 4])
+
+    run(scenario)
+
+
+def test_a_java_consumer_with_a_wrong_expression_hears_what_is_wrong(room: Room, java: str) -> None:
+    peer, topic = room.peer(java), topic_of(room, "BadSqlInJava", java)
+
+    async def scenario() -> None:
+        event = await told(peer, "consumeBySql", f"java-{topic}", topic, "size > > 3", until="failed")
+        assert "column 8" in event["why"], event
 
     run(scenario)

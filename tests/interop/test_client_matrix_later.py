@@ -1,4 +1,4 @@
-"""The client library with the originals, 5.5.0 and 4.9.7: messages that come again, that come later, or that an expression chooses."""
+"""The client library with 5.5.0, 4.9.7 and ours: messages that come again, that come later, or that an expression chooses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from interop.client_matrix_room import FROM_FIRST, ORIGINALS, UNICODE, Room, bodies, fill, names, run, until
+from interop.client_matrix_room import FROM_FIRST, OURS, UNICODE, Room, bodies, fill, names, run, until
 from orbitmq import SQL92, ConsumeLater, Message, PullConsumer, PushConsumer, ReceivedMessage, RequestRefused
 from orbitmq.client import push_consumer
 from orbitmq.common.topic_names import DEAD_LETTER_PREFIX
@@ -17,11 +17,9 @@ from orbitmq.protocol.codes import ResponseCode
 
 pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven"), pytest.mark.timeout(180)]
 
-everywhere = pytest.mark.parametrize("room", ORIGINALS, indirect=True)
-only_5 = pytest.mark.parametrize("room", ["5.5.0"], indirect=True)
+only_5 = pytest.mark.parametrize("room", ["5.5.0", OURS], indirect=True)
 
 
-@everywhere
 def test_a_message_that_fails_comes_again_after_a_delay_and_goes_to_the_dead_letters_in_the_end(room: Room) -> None:
     topic = room.topic("Again")
     calls: dict[str, list[ReceivedMessage]] = defaultdict(list)
@@ -54,7 +52,6 @@ def test_a_message_that_fails_comes_again_after_a_delay_and_goes_to_the_dead_let
     run(scenario)
 
 
-@everywhere
 def test_in_order_a_message_that_failed_often_enough_lets_the_others_pass(room: Room) -> None:
     topic = room.topic("AgainInOrder", 1)
     calls: list[str] = []
@@ -84,7 +81,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(push_consumer, "WATCH_PERIOD_S", 0.2)
 
 
-@everywhere
 @pytest.mark.usefixtures("impatient")
 def test_a_message_whose_listener_does_not_come_back_comes_again_and_holds_nothing_up(room: Room) -> None:
     topic = room.topic("Overdue", 1)
@@ -112,7 +108,6 @@ def test_a_message_whose_listener_does_not_come_back_comes_again_and_holds_nothi
         end.set()
 
 
-@everywhere
 def test_a_pull_consumer_sends_back_what_it_wants_again(room: Room) -> None:
     topic = room.topic("SentBack", 1)
     found: list[ReceivedMessage] = []
@@ -131,7 +126,6 @@ def test_a_pull_consumer_sends_back_what_it_wants_again(room: Room) -> None:
     run(scenario)
 
 
-@everywhere
 def test_a_delayed_message_comes_after_the_delay_of_its_level(room: Room) -> None:
     topic = room.topic("Level")
     found: list[ReceivedMessage] = []
@@ -149,7 +143,6 @@ def test_a_delayed_message_comes_after_the_delay_of_its_level(room: Room) -> Non
     run(scenario)
 
 
-@everywhere
 def test_an_expression_chooses_by_properties_and_tags(room: Room) -> None:
     topic = room.topic("Sql")
     found: list[ReceivedMessage] = []
@@ -171,7 +164,6 @@ def test_an_expression_chooses_by_properties_and_tags(room: Room) -> None:
     run(scenario)
 
 
-@everywhere
 def test_a_wrong_expression_is_said_to_be_wrong(room: Room) -> None:
     topic = room.topic("BadSql", 1)
 

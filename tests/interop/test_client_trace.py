@@ -1,4 +1,4 @@
-"""The trace of the client library beside that of the original, 5.5.0 and 4.9.7: each reads what the other wrote, and so does `mqadmin`."""
+"""The trace of the client library beside that of Java, with 5.5.0, 4.9.7 and ours: each reads what the other wrote; `mqadmin` too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from interop.apache import Release, wait_until
-from interop.broker_clients import admin, original_cluster
+from interop.broker_clients import admin, original_cluster, our_cluster
+from interop.client_matrix_room import EVERY, OURS
 from interop.java_peer import JavaPeer, java_peer
 from interop.programs import Admin
 from orbitmq.client import trace_records
@@ -32,7 +33,7 @@ FROM_FIRST = ConsumerSettings(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_O
 
 
 class Room(NamedTuple):
-    """A broker of one release, a traced client of it, and its `mqadmin`."""
+    """A broker of one release, or of ours, a traced Java client, and `mqadmin`."""
 
     is_5: bool
     name_server: str
@@ -41,12 +42,12 @@ class Room(NamedTuple):
     admin: Admin
 
 
-@pytest.fixture(scope="module", params=["5.5.0", "4.9.7"])
+@pytest.fixture(scope="module", params=EVERY)
 def room(request: pytest.FixtureRequest, module_home: Path) -> Iterator[Room]:
-    release = Release(request.param).fetch()
-    home = module_home / release.version
+    is_ours, home = request.param == OURS, module_home / request.param
+    release = Release("5.5.0" if is_ours else request.param).fetch()
     settings = {"traceTopicEnable": "true", "transactionCheckInterval": 1000, "transactionTimeOut": 1000, "transactionCheckMax": 1000}
-    with original_cluster(release, home, settings) as cluster:
+    with our_cluster(home, settings) if is_ours else original_cluster(release, home, settings) as cluster:
         address = cluster.name_server.address
         cluster.make_topics({"Traced": 1, "Transactions": 1, "Java": 1})
         with java_peer(release, home / "peer", address, is_traced=True) as peer, admin(release, home / "admin") as mqadmin:

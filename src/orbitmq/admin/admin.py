@@ -9,12 +9,16 @@ from orbitmq.admin.calls import Calls
 from orbitmq.client.session import Cluster, SessionUser
 
 if TYPE_CHECKING:
+    from orbitmq.admin.access import AccessOperations
     from orbitmq.admin.cluster import ClusterOperations
+    from orbitmq.admin.dead_letters import DeadLetterOperations
     from orbitmq.admin.groups import GroupOperations
     from orbitmq.admin.messages import MessageOperations
     from orbitmq.admin.name_servers import NameServerOperations
     from orbitmq.admin.offsets import OffsetOperations
+    from orbitmq.admin.timers import TimerOperations
     from orbitmq.admin.topics import TopicOperations
+    from orbitmq.admin.transactions import TransactionOperations
 
 
 class Admin(SessionUser):
@@ -27,6 +31,12 @@ class Admin(SessionUser):
     async def start(self) -> None:
         """Find the name servers."""
         await self.session.start()
+
+    @cached_property
+    def access(self) -> AccessOperations:
+        from orbitmq.admin.access import AccessOperations
+
+        return AccessOperations(self._calls)
 
     @cached_property
     def cluster(self) -> ClusterOperations:
@@ -63,3 +73,21 @@ class Admin(SessionUser):
         from orbitmq.admin.messages import MessageOperations
 
         return MessageOperations(self._calls, self.topics, self.groups, self.offsets)
+
+    @cached_property
+    def dead_letters(self) -> DeadLetterOperations:
+        from orbitmq.admin.dead_letters import DeadLetterOperations
+
+        return DeadLetterOperations(self._calls, self.topics, self.groups, self.messages)
+
+    @cached_property
+    def timers(self) -> TimerOperations:
+        from orbitmq.admin.timers import TimerOperations
+
+        return TimerOperations(self._calls)
+
+    @cached_property
+    def transactions(self) -> TransactionOperations:
+        from orbitmq.admin.transactions import TransactionOperations
+
+        return TransactionOperations(self._calls)

@@ -30,6 +30,7 @@ class GroupConnections:
     message_model: MessageModel | None
     consume_from_where: ConsumeFromWhere | None
     unreachable: Mapping[str, str]
+    conflicts: tuple[str, ...] = ()  # in what members subscribe differently, as brokers that watch it say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,6 +72,7 @@ class GroupOperations:
             message_model=first.message_model,
             consume_from_where=first.consume_from_where,
             unreachable=answers.unreachable,
+            conflicts=tuple(dict.fromkeys(conflict for each in told.values() for conflict in each.conflicts)),
         )
 
     async def of_topic(self, topic: str) -> dict[str, GroupConnections]:

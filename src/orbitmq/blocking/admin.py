@@ -7,12 +7,16 @@ from functools import cached_property
 from typing import Any, ParamSpec, TypeVar
 
 from orbitmq.admin import admin as of_admin
+from orbitmq.admin.access import AccessOperations
 from orbitmq.admin.cluster import ClusterOperations
+from orbitmq.admin.dead_letters import DeadLetterOperations
 from orbitmq.admin.groups import GroupOperations
 from orbitmq.admin.messages import MessageOperations
 from orbitmq.admin.name_servers import NameServerOperations
 from orbitmq.admin.offsets import OffsetOperations
+from orbitmq.admin.timers import TimerOperations
 from orbitmq.admin.topics import TopicOperations
+from orbitmq.admin.transactions import TransactionOperations
 from orbitmq.blocking.client import Blocking, BlockingClient, OwnCluster, iterates, waits
 
 C_co = TypeVar("C_co", covariant=True)
@@ -32,6 +36,19 @@ class _Noun(Blocking[C_co]):
 
     def _act(self, work: Callable[[], T]) -> T:
         return self._admin._act(work)
+
+
+class Access(_Noun[AccessOperations]):
+    """Users, and what they may do."""
+
+    users = waits(AccessOperations.users)
+    create_user = waits(AccessOperations.create_user)
+    update_user = waits(AccessOperations.update_user)
+    delete_user = waits(AccessOperations.delete_user)
+    acls = waits(AccessOperations.acls)
+    create_acl = waits(AccessOperations.create_acl)
+    update_acl = waits(AccessOperations.update_acl)
+    delete_acl = waits(AccessOperations.delete_acl)
 
 
 class Cluster(_Noun[ClusterOperations]):
@@ -121,11 +138,41 @@ class Messages(_Noun[MessageOperations]):
     track = waits(MessageOperations.track)
 
 
+class DeadLetters(_Noun[DeadLetterOperations]):
+    """What consumers gave up."""
+
+    groups = waits(DeadLetterOperations.groups)
+    letters = iterates(DeadLetterOperations.letters)
+    redrive = waits(DeadLetterOperations.redrive)
+
+
+class Transactions(_Noun[TransactionOperations]):
+    """Transactions that have not ended."""
+
+    open = waits(TransactionOperations.open)
+    find = waits(TransactionOperations.find)
+    producers = waits(TransactionOperations.producers)
+    resolve = waits(TransactionOperations.resolve)
+    resume = waits(TransactionOperations.resume)
+
+
+class Timers(_Noun[TimerOperations]):
+    """Messages that wait for their time."""
+
+    waiting = waits(TimerOperations.waiting)
+    find = waits(TimerOperations.find)
+    cancel = waits(TimerOperations.cancel)
+
+
 class Admin(BlockingClient[of_admin.Admin]):
     """`with Admin("127.0.0.1:9876") as admin: admin.topics.names()`."""
 
     def __init__(self, cluster: OwnCluster = "") -> None:
         super().__init__(of_admin.Admin(cluster))
+
+    @cached_property
+    def access(self) -> Access:
+        return Access(self._behind.access, self)
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -150,3 +197,15 @@ class Admin(BlockingClient[of_admin.Admin]):
     @cached_property
     def messages(self) -> Messages:
         return Messages(self._behind.messages, self)
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        return DeadLetters(self._behind.dead_letters, self)
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        return Transactions(self._behind.transactions, self)
+
+    @cached_property
+    def timers(self) -> Timers:
+        return Timers(self._behind.timers, self)

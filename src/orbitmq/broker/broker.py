@@ -45,7 +45,12 @@ class Broker:
         serving = self._serving = Serving(parts)
         services.add("calls to name servers and clients", stop=parts.client.close)
         services.add("store", start=parts.store.open, stop=parts.store.close, kill=parts.store.abandon)
+        services.add("messages that may be sent twice", start=parts.learn_sent)
         services.add("topics, groups and offsets", start=parts.tables.load, stop=parts.tables.save, kill=parts.tables.abandon)
+        services.add("messages that come later", start=parts.later.start, stop=parts.later.stop, kill=parts.later.abandon)
+        services.add("half messages by topic", start=parts.half_counts.load, stop=parts.half_counts.save_soon, kill=lambda: None)
+        services.add("transactions", start=parts.transactions.load)
+        services.add("access control", start=parts.access.load)
         services.add("requests that wait", stop=serving.dispatcher.close)
         services.add("upkeep", start=serving.upkeep.start, stop=serving.upkeep.stop)
         for name, server in serving.servers.items():
@@ -62,6 +67,8 @@ class Broker:
             self._clock,
             lambda: parts.info.entries()["bootTimestamp"],
             speaks_plaintext=config.tls_server_mode is not TlsMode.ENFORCING,
+            hooks=parts.access.signers,
+            may_ask=not parts.access.is_silent,
         )
         services.add("check of the own address", start=check.start, stop=check.stop)
         await services.start()

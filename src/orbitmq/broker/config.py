@@ -13,12 +13,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from orbitmq.broker.settings.delay import RecallSettings
+from orbitmq.broker.settings.filters import FilterSettings
+from orbitmq.broker.settings.guards import GuardSettings, ReplySettings
 from orbitmq.broker.settings.inert import InertBrokerSettings, InertStoreSettings, RetiredSettings
 from orbitmq.broker.settings.link import LinkKeys
-from orbitmq.broker.settings.serving import AccessSettings, BrokerSettings, MetricsExporter, OwnBrokerSettings
+from orbitmq.broker.settings.serving import BrokerSettings, MetricsExporter, OwnBrokerSettings
 from orbitmq.broker.settings.store import BrokerRole
+from orbitmq.broker.settings.transactions import TransactionKeys
 from orbitmq.broker.store_settings import StoreKeys, delay_levels_ms
 from orbitmq.common.config import APACHE_5, Key, Loaded, key, load
+from orbitmq.common.config.access import AccessSettings
 from orbitmq.common.config.keys import Value
 from orbitmq.common.config.remoting import RemotingSettings
 from orbitmq.common.config.settings import SYSTEM_ERROR
@@ -50,8 +55,13 @@ class BrokerConfig(
     BrokerSettings,
     LinkKeys,
     StoreKeys,
+    FilterSettings,
+    RecallSettings,
+    TransactionKeys,
+    ReplySettings,
     BrokerServerSettings,
     OwnBrokerSettings,
+    GuardSettings,
     AccessSettings,
     InertBrokerSettings,
     InertStoreSettings,
@@ -74,6 +84,8 @@ class BrokerConfig(
             "bind_address": self.bind_address or self.broker_ip1,
             "ha_listen_port": self.ha_listen_port or self.listen_port + 1,
             "fast_listen_port": self.fast_listen_port or self.listen_port - 2,
+            "auth_config_path": self.auth_config_path or f"{self.store_path_root_dir}/config",
+            "acl_folder": self.acl_folder or f"{self.rocketmq_home or self.store_path_root_dir}/conf",
             "broker_config_path": self.broker_config_path or f"{self.store_path_root_dir}/config/broker.properties",
         }
         for attribute, value in derived.items():
@@ -111,6 +123,9 @@ class BrokerConfig(
                 f"metricsExporterType={self.metrics_exporter_type.value} is refused: metrics are exported to Prometheus only; "
                 "set PROM, and have a collector fetch them, or DISABLE"
             )
+        self.check_access()
+        if self.acl_enable and self.authentication_enabled:
+            raise ConfigurationError("aclEnable and authenticationEnabled cannot both be true: have accounts, as 4.9, or users, as 5.x")
         if not self.broker_ip1:
             raise ConfigurationError("brokerIP1= cannot be used: name the address that clients connect to, such as 127.0.0.1")
         for attribute, reads in _TEXTS.items():
@@ -122,7 +137,7 @@ class BrokerConfig(
             doubts.append(f"brokerId={self.broker_id} is taken for 0: a broker with brokerRole={self.broker_role.value} is a master")
         if self.broker_role is BrokerRole.SYNC_MASTER:
             doubts.append("brokerRole=SYNC_MASTER is taken for ASYNC_MASTER: there are no slaves that a send could wait for")
-        if not _is_loopback(self.bind_address or self.broker_ip1):
+        if not _is_loopback(self.bind_address or self.broker_ip1) and not (self.acl_enable or self.authentication_enabled):
             doubts.append(
                 f"the broker listens on {self.bind_address or self.broker_ip1} and has no access control: whoever reaches that address "
                 "can send, read and delete; keep it behind a firewall, or set bindAddress=127.0.0.1"

@@ -4,7 +4,7 @@ Sans-IO: time comes in as `now_ms`; whom to send NOTIFY_CONSUMER_IDS_CHANGED and
 
 A group has one table of subscriptions, and each full heartbeat of any member replaces it: a topic that is new, or comes with a larger
 version, is taken; a topic that is not in the heartbeat is dropped. So members that subscribe differently take turns at it and lose
-messages: what each member said last is kept, and a difference is logged when it appears.
+messages: what each member said last is kept, and conflicts are logged when they change.
 
 Invariants: a group is there as long as it has members; `fingerprint` is that of its last heartbeat.
 """
@@ -12,17 +12,16 @@ Invariants: a group is there as long as it has members; `fingerprint` is that of
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from orbitmq.broker.clients import ClientInfo, Member, Memberships
+from orbitmq.broker.guards.subscriptions import Wish, conflicts, explained, wish_of
 from orbitmq.protocol.bodies.clients import ConsumerData
 from orbitmq.protocol.bodies.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from orbitmq.remoting.channel import Channel
 
 log = logging.getLogger(__name__)
-
-_NOTHING: Final[dict[str, tuple[str | None, str | None]]] = {}
 
 
 class Change(NamedTuple):
@@ -43,6 +42,7 @@ class ConsumerGroup:
     """A group that is online."""
 
     __slots__ = (
+        "_conflicts",
         "_wishes",
         "consume_from_where",
         "consume_type",
@@ -63,7 +63,8 @@ class ConsumerGroup:
         self.consume_from_where: ConsumeFromWhere | None = None
         self.fingerprint: int | None = None
         self.notifies = True
-        self._wishes: dict[Channel, dict[str, tuple[str | None, str | None]]] = {}  # what each member subscribes: topic -> type, expression
+        self._wishes: dict[Channel, Wish] = {}  # what each member subscribes
+        self._conflicts: list[str] = []
 
     @property
     def client_ids(self) -> list[str]:
@@ -74,17 +75,19 @@ class ConsumerGroup:
         """The member of that id."""
         return next((member for member in self.members.values() if member.info.client_id == client_id), None)
 
-    def differences(self) -> list[str]:
+    @property
+    def conflicts(self) -> Sequence[str]:
         """What the members do not agree on, a sentence for each topic; members that left their subscriptions out count as they were."""
-        wishes = self._wishes
-        found = []
-        for topic in dict.fromkeys(topic for wish in wishes.values() for topic in wish):
-            said: dict[tuple[str | None, str | None] | None, list[str]] = {}
-            for channel, wish in wishes.items():
-                said.setdefault(wish.get(topic), []).append(self.members[channel].info.client_id)
-            if len(said) > 1:
-                found.append(f"{topic}: " + "; ".join(f"{_wish_text(wish)} by {', '.join(ids)}" for wish, ids in said.items()))
-        return found
+        return self._conflicts
+
+    def conflicts_with(self, client_id: str, subscriptions: Iterable[SubscriptionData]) -> list[str]:
+        """What the members would not agree on if a client subscribed so; nothing, if it is a member that does already."""
+        wishes, wish = self._wishes_by_client(), wish_of(subscriptions)
+        return [] if wishes.get(client_id) == wish else conflicts({**wishes, client_id: wish})
+
+    def _wishes_by_client(self) -> dict[str, Wish]:
+        """A client that connected anew counts as it is on its last connection."""
+        return {self.members[channel].info.client_id: wish for channel, wish in self._wishes.items()}
 
     def _to_notify(self, *, changed: bool) -> list[Channel]:
         return list(self.members) if changed and self.notifies and self.message_model is not MessageModel.BROADCASTING else []
@@ -99,19 +102,23 @@ class ConsumerGroup:
         self.subscriptions = {topic: after[topic] for topic in before if topic in after} | after
         return before.keys() != after.keys()
 
-    def _hear_wish(self, channel: Channel, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Keep what a member subscribes, and log when the members begin to differ."""
-        wish = {wanted.topic: (wanted.expression_type, wanted.sub_string) for wanted in subscriptions}
-        if self._wishes.get(channel, _NOTHING) == wish:
-            return
-        self._wishes[channel] = wish
-        if differences := self.differences():
-            log.warning(
-                "subscriptions_differ group=%s what=%s: members of one group must subscribe the same, or messages pass them by; "
-                "give those that want others a group of their own",
-                self.name,
-                " | ".join(differences),
-            )
+    def _hear_wish(self, channel: Channel, subscriptions: Iterable[SubscriptionData], warns: bool) -> None:
+        """Keep what a member subscribes."""
+        wish = wish_of(subscriptions)
+        if self._wishes.get(channel) != wish:
+            self._wishes[channel] = wish
+            self._compare(warns)
+
+    def _forget_wish(self, channel: Channel) -> None:
+        if self._wishes.pop(channel, None) is not None:
+            self._compare(warns=False)
+
+    def _compare(self, warns: bool) -> None:
+        """See whether the members agree, and log it when they differ in another way than before."""
+        found = conflicts(self._wishes_by_client())
+        if warns and found and found != self._conflicts:
+            log.warning("subscriptions_differ group=%s what='%s'", self.name, explained(self.name, found))
+        self._conflicts = found
 
 
 class Consumers:
@@ -145,8 +152,12 @@ class Consumers:
         fingerprint: int = 0,
         keep_subscriptions: bool = False,
         notifies: bool = True,
+        warns: bool = True,
     ) -> Change:
-        """Hear that a client consumes for a group. With `keep_subscriptions` it did not say what; with `notifies` off nobody is told."""
+        """Hear that a client consumes for a group. With `keep_subscriptions` it did not say what; with `notifies` off nobody is told.
+
+        With `warns` a log line says when its members begin to differ.
+        """
         joined = self._memberships.join(data.group, channel, info, now_ms)
         group = self._groups.get(data.group)
         if group is None:
@@ -160,19 +171,20 @@ class Consumers:
         changed = False
         if not keep_subscriptions:
             changed = group._subscribe(data.subscriptions)
-            group._hear_wish(channel, data.subscriptions)
+            group._hear_wish(channel, data.subscriptions, warns)
             if changed:
                 log.info("subscriptions_changed group=%s topics=%s", data.group, ",".join(group.subscriptions))
         return Change(data.group, group._to_notify(changed=joined or changed))
 
     def unregister(self, group: str, channel: Channel) -> Change:
         """Take a client out of a group."""
-        member = self._memberships.leave(group, channel)
-        if member is None:
+        if channel not in self._memberships.members(group):
             return Change(group, [])
+        self._groups[group]._forget_wish(channel)
+        member = self._memberships.leave(group, channel)
+        assert member is not None, "it was there"
         log.info("consumer_left group=%s client=%s peer=%s", group, member.info.client_id, channel.remote_address)
         found = self._groups[group]
-        found._wishes.pop(channel, None)
         if not found.members:
             del self._groups[group]
         return Change(group, found._to_notify(changed=True))
@@ -193,7 +205,3 @@ class Consumers:
             log.warning("consumer_expired group=%s client=%s peer=%s", group, member.info.client_id, member.channel.remote_address)
             last[group] = self.unregister(group, member.channel)
         return Expired(list(dict.fromkeys(member.channel for _, member in silent)), list(last.values()))
-
-
-def _wish_text(wish: tuple[str | None, str | None] | None) -> str:
-    return "not subscribed" if wish is None else f"{wish[0]} {wish[1]!r}"

@@ -67,6 +67,26 @@ class Figures:
         if self.metrics is not None:
             self.metrics.refused_sends.series(cause).add(count)
 
+    def sent_back(self, topic: str, group: str) -> None:
+        """A group wants a message of the topic again."""
+        self.stats.counter(StatName.SNDBCK_PUT_NUMS, stat_key(topic, group)).add(1, 1)
+
+    def dead_letter(self, topic: str, group: str) -> None:
+        """A group gave up a message of the topic."""
+        if self.metrics is not None:
+            self.metrics.dead_letters(topic, group).add(1)
+
+    def timed_taken_in(self, topic: str, delay_s: int) -> None:
+        """A message that a topic is to get so much after it was born came into the timer's wheel."""
+        if self.metrics is not None:
+            self.metrics.timer_enqueued.series(topic).add(1)
+            self.metrics.delay_seconds.series(topic).observe(delay_s)
+
+    def timed_delivered(self, topic: str) -> None:
+        """A message for a topic came out of the timer's wheel."""
+        if self.metrics is not None:
+            self.metrics.timer_dequeued.series(topic).add(1)
+
     def pulled(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:
         """A group got so many messages of that many bytes together, or looked in vain when there are none."""
         self.store.get(count, 0)

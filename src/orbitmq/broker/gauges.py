@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from orbitmq.broker.consumers import Consumers
 from orbitmq.broker.groups import Groups
-from orbitmq.broker.metric_sources import BrokerFigures, ConsumerClient, Lag, ProducerClient, Sources, StorageFigures
+from orbitmq.broker.metric_sources import BrokerFigures, ConsumerClient, Lag, ProducerClient, Sources, StorageFigures, TimerFigures
 from orbitmq.broker.offsets import Offsets
 from orbitmq.broker.producers import Producers
 from orbitmq.broker.stats import Stats
@@ -34,6 +34,9 @@ class Gauges:
         store: MessageStore,
         permission: Callable[[], int],
         now_ms: Callable[[], int],
+        half_messages: Callable[[], Iterable[tuple[str, int]]] = tuple,
+        timer: Callable[[], TimerFigures | None] = lambda: None,
+        timing_messages: Callable[[], Iterable[tuple[str, int]]] = tuple,
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -43,6 +46,9 @@ class Gauges:
         self._store = store
         self._permission = permission
         self._now_ms = now_ms
+        self._half_messages = half_messages
+        self._timer = timer
+        self._timing_messages = timing_messages
 
     def sources(
         self, stats: Stats, runtime_info: Callable[[], Mapping[str, str]], processor_queues: Callable[[], Iterable[tuple[str, int]]]
@@ -58,6 +64,10 @@ class Gauges:
             consumers=self._consumer_clients,
             topic_offsets=self._topic_offsets,
             lags=self._lags,
+            subscription_conflicts=lambda: [(group.name, len(group.conflicts)) for group in self._consumers if group.conflicts],
+            half_messages=self._half_messages,
+            timer=self._timer,
+            timing_messages=self._timing_messages,
         )
 
     def _storage(self) -> StorageFigures:

@@ -12,7 +12,7 @@ once, by arrival, deadline or disconnect.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
@@ -20,10 +20,13 @@ from typing import Final
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.frame import decode_one
 from orbitmq.remoting.channel import Channel
-from orbitmq.store.reads import MessageFilter
+from orbitmq.store.reads import MessageFilter, TagsFilter
 from orbitmq.store.types import QueueKey, QueueOffset
 
 _NONE: Final[Sequence[HeldPull]] = ()
+
+# The record of a message of a queue; None when it cannot be read.
+RecordOf = Callable[[QueueKey, QueueOffset], bytes | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +70,18 @@ class HeldPull:
         self._request = request
         return request
 
-    def _wants(self, tags_code: int | None) -> bool:
+    def _wants(self, tags_code: int | None, offset: QueueOffset, record_of: RecordOf | None) -> bool:
         wanted = self.wanted
         if wanted is None:
             return True
         codes = wanted.tags_codes
-        return (codes is None or tags_code is None or tags_code in codes) and wanted.matches_entry(tags_code, None)
+        if not (codes is None or tags_code is None or tags_code in codes) or not wanted.matches_entry(tags_code, None):
+            return False
+        if record_of is None or isinstance(wanted, TagsFilter):
+            return True
+        assert self.queue is not None, "it is held"
+        record = record_of(self.queue, offset)
+        return record is None or wanted.matches_record(memoryview(record))
 
 
 class PullHold:
@@ -111,15 +120,20 @@ class PullHold:
         self._size += 1
         return True
 
-    def on_arrival(self, queue: QueueKey, next_offset: QueueOffset, tags_code: int | None) -> Sequence[HeldPull]:
-        """Release the pulls that want the message before `next_offset`; the rest stay held. A code that is lost may be any."""
+    def on_arrival(
+        self, queue: QueueKey, next_offset: QueueOffset, tags_code: int | None, record_of: RecordOf | None = None
+    ) -> Sequence[HeldPull]:
+        """Release the pulls that want the message before `next_offset`; the rest stay held. A code, or a record, that is lost may be any.
+
+        Who filters by more than tags wants whatever may be, unless `record_of` says what the message is.
+        """
         waiting = self._by_queue.get(queue)
         if waiting is None:  # of nearly every message
             return _NONE
         released = []
         for pull in waiting:
             if next_offset > pull.offset:
-                if pull._wants(tags_code):
+                if pull._wants(tags_code, QueueOffset(next_offset - 1), record_of):
                     released.append(pull)
                 else:
                     pull.is_passed_over = True

@@ -112,6 +112,7 @@ class Sources:
     consumers: Callable[[], Iterable[ConsumerClient]]
     topic_offsets: Callable[[], Iterable[tuple[str, int]]]  # the sum of the end offsets of its queues
     lags: Callable[[], Iterable[Lag]]
+    subscription_conflicts: Callable[[], Iterable[tuple[str, int]]] = tuple  # a group, and in how many topics its members differ
     half_messages: Callable[[], Iterable[tuple[str, int]]] = tuple
     timer: Callable[[], TimerFigures | None] = lambda: None
     timing_messages: Callable[[], Iterable[tuple[str, int]]] = tuple

@@ -216,6 +216,11 @@ class Metrics:
             ("consumer_ready_messages", "Consumer ready messages"),
         )
         self._families.append(GaugeTable(sources.lags, lags, *exporter_lag_views(identity)))
+        add(
+            lambda: _pairs(sources.subscription_conflicts()),
+            ("consumer_group",),
+            ("consumer_subscription_conflicts", "Topics that the members of a group subscribe differently"),
+        )
         add(lambda: _pairs(sources.half_messages()), ("topic",), ("half_messages", "Half messages of all topics"))
         add(
             lambda: [((), sources.storage())],

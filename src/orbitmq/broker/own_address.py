@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from orbitmq.common.clock import Clock
@@ -18,6 +18,7 @@ from orbitmq.protocol.bodies.nameserver import decode_kv_table
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.client import ClientConfig, RemotingClient
+from orbitmq.remoting.hooks import RpcHook
 from orbitmq.remoting.name_servers import split_address
 
 TIMEOUT_MS: Final = 3000
@@ -30,14 +31,26 @@ log = logging.getLogger(__name__)
 
 
 class AddressCheck:
-    """From `start` to `stop`. `boot_time` tells this broker from others that may answer; one that speaks TLS only is not asked for it."""
+    """From `start` to `stop`. `boot_time` tells this broker from others that may answer; one that speaks TLS only, or that would not let
+    itself in, is not asked for it."""
 
-    def __init__(self, address: str, client: ClientConfig, clock: Clock, boot_time: Callable[[], str], *, speaks_plaintext: bool) -> None:
+    def __init__(
+        self,
+        address: str,
+        client: ClientConfig,
+        clock: Clock,
+        boot_time: Callable[[], str],
+        *,
+        speaks_plaintext: bool,
+        hooks: Sequence[RpcHook] = (),
+        may_ask: bool = True,
+    ) -> None:
         self._address = address
         self._client = client
         self._clock = clock
         self._boot_time = boot_time
-        self._can_ask = speaks_plaintext or client.tls.enabled
+        self._hooks = hooks
+        self._can_ask = may_ask and (speaks_plaintext or client.tls.enabled)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -59,7 +72,7 @@ class AddressCheck:
             if not self._can_ask:
                 await self._connect()
                 return None
-            async with RemotingClient(self._client, self._clock) as client:
+            async with RemotingClient(self._client, self._clock, hooks=self._hooks) as client:
                 answer = await client.invoke(self._address, RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO), TIMEOUT_MS)
             if answer.code != ResponseCode.SUCCESS:
                 return None  # whoever it is does not tell

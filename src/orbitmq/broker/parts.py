@@ -10,32 +10,53 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
+from orbitmq.access.control import AccessControl
+from orbitmq.access.requests import TopicAt
 from orbitmq.broker.admission import Admission, Cause, Meters
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.config_file import SavedCallback
 from orbitmq.broker.consumers import Consumers
+from orbitmq.broker.delay.later import Later, TimerParts
+from orbitmq.broker.delay.level_delivery import LevelDelivery
+from orbitmq.broker.delay.level_progress import LevelProgress
+from orbitmq.broker.delay.levels import Levels
+from orbitmq.broker.delay.placing import DelayPlacer
+from orbitmq.broker.delay.timer import Timer
+from orbitmq.broker.delay.timer_files import TimerFiles
+from orbitmq.broker.delay.timer_rules import Wheel
 from orbitmq.broker.figures import Figures
 from orbitmq.broker.filter_servers import FilterServers
+from orbitmq.broker.guards.dedup import DedupWindow
 from orbitmq.broker.long_polling import LongPollingConfig, PullHold
 from orbitmq.broker.nameserver_link import NameServerLink
+from orbitmq.broker.own_messages import OwnMessages
+from orbitmq.broker.plugins.interfaces import TransactionService
 from orbitmq.broker.plugins.store import plugged
+from orbitmq.broker.plugins.transactions import checks_in_force, service_in_force
 from orbitmq.broker.producers import Producers
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.registration import BrokerIdentity, RegistrationAnswer
 from orbitmq.broker.store_settings import store_config
 from orbitmq.broker.system_info import RuntimeInfo
 from orbitmq.broker.tables import Tables
+from orbitmq.broker.topics import READ_WRITE
+from orbitmq.broker.transactions.asking import ProducerChecks
+from orbitmq.broker.transactions.counts import HalfCounts
+from orbitmq.broker.transactions.service import Transactions
 from orbitmq.broker.water_marks import Queue, WaterMark, WaterMarks
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import ConfigurationError
-from orbitmq.message import hosts
+from orbitmq.common.topic_names import HALF_TOPIC
+from orbitmq.message import hosts, properties, record
 from orbitmq.message.message_id import UniqueIds
 from orbitmq.remoting.client import RemotingClient
 from orbitmq.remoting.settings import client_config
 from orbitmq.store.file_layer import FileLayer
 from orbitmq.store.message_store import MessageStore
+from orbitmq.store.types import LogOffset
 
 
 class Parts:
@@ -46,8 +67,10 @@ class Parts:
     def __init__(self, config: BrokerConfig, clock: Clock, layer: FileLayer, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
         self.clock = clock
+        self.layer = layer
         self.random = Random()
-        self.client = RemotingClient(client_config(config), clock)
+        self.access = _access(config, clock, lambda offset: self._topic_at(LogOffset(offset)))
+        self.client = RemotingClient(client_config(config), clock, hooks=self.access.signers)
         self.tables = Tables(config, clock, layer, loop, lambda names: self.link.topics_changed(names))
         self.identity = BrokerIdentity.of(config, config.listen_port)
         self.filter_servers = FilterServers()
@@ -69,6 +92,17 @@ class Parts:
         self.figures = Figures(clock.now_ms(), config.broker_cluster_name, self.tables.topics.is_system)
         self.admission, self.water_marks = _admission(config, self.store)
         self.info = RuntimeInfo(config, self.store, self.figures.store, clock, self.water_marks.of)
+        self.own = OwnMessages(self.store, self.messages, self.figures)
+        self.delay = DelayPlacer(config, clock.now_ms)
+        self.later = _later(self)
+        self.half_counts = HalfCounts(self.tables.transactions_file, clock, lambda: self.figures.metrics)
+        self.transactions = _transactions(self)
+        self.window = DedupWindow(config.dedup_window_ms, config.dedup_window_keys_max) if config.dedup_window_ms else None
+
+    def learn_sent(self) -> None:
+        """Read from the log which messages are not to be stored twice."""
+        if self.window is not None:
+            self.window.learn(self.store.log, self.clock.now_ms(), self.delay.handle_of)
 
     def follow_config(self) -> None:
         """Take over what of the configuration changed."""
@@ -86,10 +120,83 @@ class Parts:
         self.tables.topics.renew()
         self.link.register_all()
 
+    def _topic_at(self, offset: LogOffset) -> str | None:
+        """The topic of the message at a place in the log; of a half message the one that it is meant for."""
+        found = self.messages.reads.record_at(offset) if offset >= 0 else None
+        if found is None:
+            return None
+        stored = record.decode(found)
+        return stored.properties().get(properties.REAL_TOPIC, stored.topic) if stored.topic == HALF_TOPIC else stored.topic
+
     def _registered(self, answer: RegistrationAnswer) -> None:
         """Hear what a name server says of ordered topics."""
         if answer.order_topics:
             self.tables.topics.mark_ordered(answer.order_topics)
+
+
+def _later(parts: Parts) -> Later:
+    """Who delivers the messages that `parts.delay` lets wait."""
+    config, store = parts.config, parts.store
+    progress = LevelProgress(
+        parts.tables.delay_file,
+        parts.tables.delay_journal,
+        parts.clock,
+        lambda: store.log.flushed_offset,
+        version_step=config.delay_offset_update_version_step,
+    )
+    levels = Levels(store.config.delay_levels_ms)
+    delivery = LevelDelivery(levels, progress, store.queues, parts.messages.reads, parts.own)
+    later = Later(parts.clock, store, delivery, _timed(parts) if config.timer_wheel_enable else None)
+    parts.delay.level_expected, parts.delay.timed_expected = later.expect_level, later.expect_timed
+    parts.info.of_later = later.runtime_info
+    parts.delay.is_congested = lambda slot_ms: later.is_congested(slot_ms, config.timer_congest_num_each_slot)
+    return later
+
+
+def _timed(parts: Parts) -> TimerParts:
+    config, store = parts.config, parts.store
+    files = TimerFiles(
+        parts.layer,
+        store.config.root,
+        log_file_size=config.mapped_file_size_timer_log,
+        precision_ms=config.timer_precision_ms,
+        flushed_offset=lambda: store.log.flushed_offset,
+        worker=store.flushing.run_in_worker,
+    )
+    wheel = Wheel(config.timer_precision_ms, config.timer_roll_window_slot)
+    return TimerParts(Timer(config, wheel, files, store, parts.messages.reads, parts.own, parts.figures), files)
+
+
+def _transactions(parts: Parts) -> TransactionService:
+    """Who serves transactions: this broker, unless a package that is installed does."""
+    checks = checks_in_force(ProducerChecks(parts.producers, parts.config.broker_name))
+    topics = parts.tables.topics
+    own = Transactions(
+        parts.config,
+        store=parts.store,
+        reads=parts.messages.reads,
+        own=parts.own,
+        offsets=parts.tables.offsets,
+        delay=parts.delay,
+        checks=checks,
+        store_host=parts.store_host,
+        clock=parts.clock,
+        listener=parts.half_counts,
+        ensure_topic=lambda topic: topics.for_send_back(topic, 1, READ_WRITE),
+    )
+    return service_in_force(own, checks)
+
+
+def _access(config: BrokerConfig, clock: Clock, topic_at: TopicAt) -> AccessControl:
+    """Who may do what here, and how this broker signs what it asks of others."""
+    return AccessControl(
+        config,
+        cluster=config.broker_cluster_name,
+        users=Path(config.auth_config_path),
+        accounts=Path(config.acl_folder) if config.acl_enable else None,
+        now_ms=clock.now_ms,
+        topic_at=topic_at,
+    )
 
 
 def _long_polling(config: BrokerConfig) -> LongPollingConfig:

@@ -10,10 +10,15 @@ from collections.abc import Callable
 from typing import Final
 
 from orbitmq import kernels
+from orbitmq.access.control import RELOAD_PERIOD_S
 from orbitmq.broker.admission import BEAT_MS
 from orbitmq.broker.clients import SCAN_PERIOD_MS
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.delay.later import CLEAN_PERIOD_S
+from orbitmq.broker.filters.bit_maps import BitMaps
+from orbitmq.broker.filters.choosing import Filters
 from orbitmq.broker.gauges import Gauges
+from orbitmq.broker.guarded_taker import GuardedTaker
 from orbitmq.broker.hot_path import HotPath
 from orbitmq.broker.metric_sources import Identity
 from orbitmq.broker.metrics import Metrics, parse_labels
@@ -25,14 +30,20 @@ from orbitmq.broker.processors.clients import ClientProcessor, ClientRules
 from orbitmq.broker.processors.consumer_offsets import ConsumerOffsetProcessor
 from orbitmq.broker.processors.filter_servers import FilterServerProcessor
 from orbitmq.broker.processors.groups import GroupProcessor
+from orbitmq.broker.processors.later import LaterProcessor
 from orbitmq.broker.processors.pull import PullProcessor
 from orbitmq.broker.processors.query import QueryProcessor
+from orbitmq.broker.processors.replies import PUSH_TIMEOUT_MS, ReplyProcessor
 from orbitmq.broker.processors.resets import ResetProcessor
+from orbitmq.broker.processors.safe_answers import SafeAnswers
 from orbitmq.broker.processors.send import SendProcessor
+from orbitmq.broker.processors.send_back import SendBackProcessor
 from orbitmq.broker.processors.topics import TopicProcessor
+from orbitmq.broker.processors.transactions import HalfPlacer, TransactionProcessor
 from orbitmq.broker.slow_consumers import PERIOD_S as SLOW_CONSUMERS_PERIOD_S
 from orbitmq.broker.slow_consumers import SlowConsumers
 from orbitmq.broker.stats import StatName, stat_key
+from orbitmq.broker.transactions.service import PERIOD_S as TRANSACTIONS_PERIOD_S
 from orbitmq.broker.upkeep import Chore, Upkeep
 from orbitmq.broker.water_marks import Queue, WaterMark
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -45,6 +56,8 @@ from orbitmq.remoting.settings import server_config
 
 _EXPIRY_PERIOD_S: Final = 0.25  # how exactly a held pull's time is kept
 _FIGURES_PERIOD_S: Final = 1.0
+_FILTERS_PERIOD_S: Final = 10.0  # how often filters are looked for that are dead for long
+_REPLIES_RUNNING_MAX: Final = 1_000  # brought to clients at once
 
 
 class Serving:
@@ -54,7 +67,8 @@ class Serving:
         config, clock, tables, store, figures = parts.config, parts.clock, parts.tables, parts.store, parts.figures
         self._parts = parts
         self._hooks = hooks = Hooks(clock.monotonic_ms)
-        self.dispatcher = Dispatcher(clock, hooks.around_requests, requests_in_flight_max=config.max_requests_in_flight)
+        guards, most = parts.access.guards, config.max_requests_in_flight
+        self.dispatcher = Dispatcher(clock, hooks.around_requests, guards=guards, requests_in_flight_max=most)
         self._sends = SendProcessor(
             config,
             tables.topics,
@@ -68,6 +82,9 @@ class Serving:
             lambda: parts.admission.refusal(clock.monotonic_ms()),
             parts.messages,
         )
+        self._sends.placers = (HalfPlacer(parts.transactions), parts.delay)
+        self._sends.window = parts.window
+        self._sends.is_in_order = lambda group: parts.locks.is_locked(group, clock.monotonic_ms())
         self._pulls = PullProcessor(
             config,
             tables.topics,
@@ -78,23 +95,82 @@ class Serving:
             parts.hold,
             clock.monotonic_ms,
             figures,
+            Filters(config, tables.filters),
+            store.reads.record_of,
             hooks.found,
         )
         store.dispatcher.listeners.append(self._pulls.arrived)
         store.dispatcher.is_awaited = lambda: len(parts.hold) > 0
+        store.dispatcher.bits_of = BitMaps(config, tables.filters).of
         self._clients = _clients(parts)
         self._filter_servers = FilterServerProcessor(config, parts.filter_servers, clock)
         self._lane = lane = self.dispatcher.add_lane(_lane_limits(config))
         parts.water_marks.add("admin", Queue(read=self._administration, limits=lambda: _marks_of(lane.limits), cause=lane.limits.name))
         processors: list[Processor] = [hooks.around_sends(self._sends), self._pulls, self._clients, self._filter_servers, *self._others()]
+        processors += [self._send_back(hooks), self._transactions(), self._later(), parts.access.of_users]
+        processors.append(parts.access.of_accounts(config.broker_name, lambda: parts.identity.address))
         for processor in processors:
             for code, handler in processor.handlers().items():
                 self.dispatcher.register(code, handler, lane=lane if asyncio.iscoroutinefunction(handler) else None)
+        self._serve_replies()
         self.dispatcher.register_default(_unserved)
         self.metrics = figures.metrics = self._metrics()
         self.upkeep = Upkeep(clock, store, self._chores())
         parts.on_store_news = self.upkeep.tick_store
         self.servers = self._servers()
+
+    def _transactions(self) -> TransactionProcessor:
+        parts = self._parts
+        return TransactionProcessor(
+            parts.config,
+            parts.transactions,
+            record_at=parts.messages.reads.record_at,
+            answers=SafeAnswers(parts.store, parts.tables.topics),
+            now_ms=parts.clock.now_ms,
+        )
+
+    def _later(self) -> LaterProcessor:
+        parts = self._parts
+        return LaterProcessor(
+            parts.config,
+            later=parts.later,
+            delay=parts.delay,
+            own=parts.own,
+            answers=SafeAnswers(parts.store, parts.tables.topics),
+            topics=parts.tables.topics,
+            now_ms=parts.clock.now_ms,
+        )
+
+    def _send_back(self, hooks: Hooks) -> SendBackProcessor:
+        parts = self._parts
+        return SendBackProcessor(
+            parts.config,
+            topics=parts.tables.topics,
+            groups=parts.tables.groups,
+            own=parts.own,
+            answers=SafeAnswers(parts.store, parts.tables.topics),
+            record_at=parts.messages.reads.record_at,
+            delay=parts.delay,
+            listener=parts.figures,
+            random=parts.random,
+            busy=self._sends.busy,
+            told=hooks.sent_back,
+        )
+
+    def _serve_replies(self) -> None:
+        """In a lane of their own: each waits for the client that it is brought to."""
+        parts = self._parts
+        replies = ReplyProcessor(
+            parts.config,
+            sends=self._sends,
+            producers=parts.producers,
+            own=parts.own,
+            answers=SafeAnswers(parts.store, parts.tables.topics),
+            now_ms=parts.clock.now_ms,
+        )
+        self._reply_lane = self.dispatcher.add_lane(_reply_limits(parts.config))
+        for code, handler in self._hooks.around_sends(replies).handlers().items():
+            self.dispatcher.register(code, handler, lane=self._reply_lane)
 
     def _chores(self) -> list[Chore]:
         parts, offsets = self._parts, self._parts.tables.offsets
@@ -104,9 +180,16 @@ class Serving:
             Chore(_EXPIRY_PERIOD_S, self._pulls.expire),
             Chore(_FIGURES_PERIOD_S, lambda: parts.figures.tick(parts.clock.now_ms())),
             Chore(parts.config.flush_consumer_offset_interval / 1000, offsets.save_soon),
+            Chore(parts.config.flush_delay_offset_interval / 1000, parts.later.levels.save_soon),
+            Chore(parts.config.timer_flush_interval_ms / 1000, parts.later.save_timer),
+            Chore(CLEAN_PERIOD_S, parts.later.clean_timer),
+            Chore(TRANSACTIONS_PERIOD_S, parts.transactions.tick),
+            Chore(parts.config.transaction_metric_flush_interval / 1000, parts.half_counts.save_soon),
             Chore(SCAN_PERIOD_MS / 1000, self._clients.scan),
+            Chore(_FILTERS_PERIOD_S, parts.tables.filters.clean),
             Chore(SCAN_PERIOD_MS / 1000, self._filter_servers.scan),
             Chore(SLOW_CONSUMERS_PERIOD_S, slow_consumers.check),
+            *([Chore(RELOAD_PERIOD_S, parts.access.files.reload_if_changed)] if parts.access.files is not None else []),
         ]
 
     def _others(self) -> list[Processor]:
@@ -114,7 +197,7 @@ class Serving:
         parts, tables = self._parts, self._parts.tables
         config, clock, store, consumers, stats = parts.config, parts.clock, parts.store, parts.consumers, parts.figures.stats
         return [
-            QueryProcessor(config, store, parts.messages.reads, consumers),
+            QueryProcessor(config, store, parts.messages.reads, consumers, tables.filters),
             ConsumerOffsetProcessor(
                 config,
                 topics=tables.topics,
@@ -125,7 +208,6 @@ class Serving:
                 clock=clock,
                 address=lambda: parts.identity.address,
                 get_tps=lambda topic, group: stats.tps(StatName.GROUP_GET_NUMS, stat_key(topic, group)),
-                delay_file=tables.folder / "delayOffset.json",
             ),
             ResetProcessor(config, topics=tables.topics, groups=tables.groups, offsets=tables.offsets, consumers=consumers, store=store),
             TopicProcessor(
@@ -152,7 +234,6 @@ class Serving:
                 stats=stats,
                 store=store,
                 clock=clock,
-                folder=tables.folder,
                 updated=self._follow_config,
                 permission_changed=parts.permission_changed,
             ),
@@ -184,6 +265,7 @@ class Serving:
         self._parts.follow_config()
         self._clients.rules = _client_rules(self._parts)
         self._lane.limits = _lane_limits(self._parts.config)
+        self._reply_lane.limits = _reply_limits(self._parts.config)
 
     def _beat(self) -> None:
         """See how late the loop is, and how much waits."""
@@ -205,6 +287,9 @@ class Serving:
             store=parts.store,
             permission=lambda: config.broker_permission,
             now_ms=parts.clock.now_ms,
+            half_messages=parts.half_counts.rows,
+            timer=parts.later.figures,
+            timing_messages=parts.later.waiting,
         )
         identity = Identity(
             cluster=config.broker_cluster_name,
@@ -214,19 +299,33 @@ class Serving:
         )
         return Metrics(identity, gauges.sources(parts.figures.stats, parts.info.entries, parts.water_marks.sizes))
 
+    def _is_direct(self, code: int) -> bool:
+        """Whether nothing stands between a code and its handler; pulls of retries have filters that only their processor knows."""
+        filters_retries = self._parts.config.filter_support_retry and code == RequestCode.PULL_MESSAGE
+        return self.dispatcher.is_direct(code, but_for_guards=bool(self._parts.access.guards)) and not filters_retries
+
     def _servers(self) -> dict[str, RemotingServer]:
         """The main server and the fast one, which differ in their ports only."""
         config, offsets = self._parts.config, self._parts.tables.offsets
         listeners = (_Connections(self._clients.on_close, self._filter_servers.on_close),)
+        believes = self._parts.access.believes_preamble_of
         ports = {"remoting server": config.listen_port, "fast remoting server": config.fast_listen_port}
         servers = {
-            name: RemotingServer(server_config(config, port=port), self.dispatcher, self._parts.clock, listeners)
+            name: RemotingServer(server_config(config, port, believes), self.dispatcher, self._parts.clock, listeners)
             for name, port in ports.items()
         }
         taker: Taker = _TurnEnd(offsets)
         if kernels.is_compiled(HotPath.__module__) and self._parts.messages is self._parts.store:
             limits = servers["remoting server"].config.frames
-            taker = HotPath(self._sends, self._pulls, offsets, limits, self._hooks.unheard(self.dispatcher.is_direct))
+            taker = HotPath(
+                self._sends,
+                self._pulls,
+                offsets,
+                limits,
+                self._hooks.unheard(self._is_direct, hears_sends=self._sends.window is not None),
+            )
+            if self._parts.access.guards:
+                taker = GuardedTaker(taker, self._parts.access.guards, limits)
         for server in servers.values():
             server.endpoint.taker = taker
         return servers
@@ -278,7 +377,7 @@ def _clients(parts: Parts) -> ClientProcessor:
         hold=parts.hold,
         groups=parts.tables.groups,
         topics=parts.tables.topics,
-        expression_problem=lambda kind, _text: f"expressions of type {kind} are not supported by this broker; subscribe by tags",
+        filters=parts.tables.filters,
         record_at=parts.messages.reads.record_at,
         clock=parts.clock,
     )
@@ -294,6 +393,12 @@ def _lane_limits(config: BrokerConfig) -> LaneLimits:
     )
 
 
+def _reply_limits(config: BrokerConfig) -> LaneLimits:
+    return LaneLimits(
+        name="replies", running_max=_REPLIES_RUNNING_MAX, queue_max=config.reply_thread_pool_queue_capacity, wait_ms_max=PUSH_TIMEOUT_MS
+    )
+
+
 def _marks_of(limits: LaneLimits) -> WaterMark:
     return WaterMark(limits.queue_max, limits.wait_ms_max)
 
@@ -305,4 +410,5 @@ def _client_rules(parts: Parts) -> ClientRules:
         notify_consumer_ids_changed=config.notify_consumer_ids_changed_enable,
         reject_pull_consumers=config.reject_pull_consumer_enable,
         enable_property_filter=config.enable_property_filter,
+        subscription_conflict=config.subscription_conflict,
     )

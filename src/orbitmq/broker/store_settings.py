@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from orbitmq.broker.settings.delay import TimerSettings
 from orbitmq.broker.settings.store import BadRecord, OwnStoreSettings, StoreSettings
 from orbitmq.common.errors import ConfigurationError
 from orbitmq.message.record import RecordLimits
@@ -25,7 +26,7 @@ _OPEN_QUEUE_FILES_MAX: Final = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreKeys(StoreSettings, OwnStoreSettings):
+class StoreKeys(StoreSettings, TimerSettings, OwnStoreSettings):
     """Every key that the store depends on."""
 
 

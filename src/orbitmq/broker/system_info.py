@@ -1,7 +1,7 @@
 """What GET_BROKER_RUNTIME_INFO tells: the figures of the store, its disks and files, under the names and in the texts of the original.
 
-Its queues are those of `water_marks`, told as queues of thread pools. What this broker has not (a timer wheel, a pool of buffers) is told
-as the original tells it while unused, so that tools find every name they look for. Changes nothing.
+Its queues are those of `water_marks`, told as queues of thread pools. What this broker has not (a pool of buffers) is told as the original
+tells it while unused, so that tools find every name they look for. Changes nothing.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class RuntimeInfo:
         self._stats = stats
         self._clock = clock
         self._mark_of = mark_of
+        self.of_later: Callable[[], Mapping[str, str]] = dict  # what is told of messages that come later
 
     def entries(self) -> dict[str, str]:
         """Every name and its text."""
@@ -64,6 +65,7 @@ class RuntimeInfo:
             **self._log(),
             **self._pools(),
             **_NO_TIMER,
+            **self.of_later(),
             "brokerActive": "true",
             "brokerVersionDesc": describe(CURRENT_VERSION),
             "pageCacheLockTimeMills": "0",

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.config_file import ConfigFile, Loop
+from orbitmq.broker.filters.bloom import Bloom
+from orbitmq.broker.filters.consumer_filters import ConsumerFilters
 from orbitmq.broker.groups import GroupRules, Groups
 from orbitmq.broker.offset_journal import OffsetJournal
 from orbitmq.broker.offsets import Offsets
@@ -29,10 +31,18 @@ class Tables:
         self._config = config
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="configuration")
         self.folder = Path(config.store_path_root_dir) / "config"
+        self.delay_file = ConfigFile(self.folder / "delayOffset.json", self._worker, loop)
+        self.delay_journal = OffsetJournal(self.folder / "delayOffset.journal", layer)
         self._files = self.topics_file, self.groups_file, self.modes_file, self.offsets_file = tuple(
             ConfigFile(self.folder / name, self._worker, loop)
             for name in ("topics.json", "subscriptionGroup.json", "messageRequestMode.json", "consumerOffset.json")
         )
+        self.transactions_file = ConfigFile(self.folder / "transactionMetrics", self._worker, loop)
+        self._files += (self.transactions_file,)
+        filters_file = ConfigFile(self.folder / "consumerFilter.json", self._worker, loop)
+        self._files += (filters_file,)
+        bloom = Bloom.of(config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter)
+        self.filters = ConsumerFilters(bloom, filters_file, clock, config.filter_data_clean_time_span)
         self.topics = Topics(_topic_rules(config), self.topics_file, clock, topics_changed)
         self.groups = Groups(_group_rules(config), self.groups_file, clock)
         self.modes = RequestModes(self.modes_file)
@@ -45,7 +55,7 @@ class Tables:
         )
 
     def load(self) -> None:
-        for table in (self.topics, self.groups, self.modes, self.offsets):
+        for table in (self.topics, self.groups, self.modes, self.offsets, self.filters):
             table.load()
 
     def flush(self) -> None:
@@ -73,6 +83,7 @@ class Tables:
         """Take over what of the configuration changed."""
         self.topics.rules, self.groups.rules = _topic_rules(self._config), _group_rules(self._config)
         self.offsets.server_side_reset = self._config.use_server_side_reset_offset
+        self.filters.clean_ms = self._config.filter_data_clean_time_span
 
 
 def _topic_rules(config: BrokerConfig) -> TopicRules:

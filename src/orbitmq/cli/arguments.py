@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from orbitmq.admin.positions import Position
     from orbitmq.protocol.bodies.clients import MessageQueue
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _AGO: Final = re.compile(r"-(\d+)(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _ORIGINAL: Final = re.compile(r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d):(\d{3})")  # as mqadmin writes times
+_RATE: Final = re.compile(r"(\d{1,9})(?:/s)?")
 TIME_FORMS: Final = "now, -15m (ago: ms, s, m, h, d), 2026-01-31, 2026-01-31T12:00:00, or @ and milliseconds since 1970"
 
 
@@ -63,6 +66,26 @@ def to_place(_ctx: click.Context, param: click.Parameter, value: str, *, takes_o
         offset = ", an offset" if takes_offset else ""
         text = f"{value!r} is no place in a queue; write first, last{offset}, or a time: {TIME_FORMS}"
         raise click.BadParameter(text, param=param) from None
+
+
+def time_options(what: str) -> Callable[[F], F]:
+    """`--since` and `--until`."""
+
+    def decorate(command: F) -> F:
+        command = click.option("--until", metavar="TIME", callback=to_time, help=f"{what} before then.")(command)
+        return click.option("--since", metavar="TIME", callback=to_time, help=f"{what} then or later. A time is {TIME_FORMS}.")(command)
+
+    return decorate
+
+
+def to_rate(_ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """The callback of an option that is a number of messages a second."""
+    if value is None:
+        return None
+    found = _RATE.fullmatch(value)
+    if found is None or int(found[1]) == 0:
+        raise click.BadParameter(f"{value!r} is no rate; write 500 or 500/s, at least 1", param=param)
+    return int(found[1])
 
 
 def chosen_queue(queues: list[MessageQueue], text: str, option: str) -> MessageQueue:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from orbitmq.cli.credentials import chosen_credentials, credential_options
+
 if TYPE_CHECKING:
     from orbitmq.admin import Admin
     from orbitmq.client.settings import ClientSettings
@@ -17,7 +19,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def name_server_options(command: F) -> F:
-    """`-n` and `--timeout-ms`, of every command that asks name servers."""
+    """`-n`, `--timeout-ms` and the keys of access control, of every command that asks servers."""
+    command = credential_options(command)
     command = click.option("--timeout-ms", type=click.IntRange(min=1), default=3000, show_default=True, help="How long one call may take.")(
         command
     )
@@ -46,7 +49,12 @@ def client_settings(name_servers: str, timeout_ms: int) -> ClientSettings:
     from orbitmq.common.config.remoting import RemotingSettings
     from orbitmq.remoting.settings import client_config
 
-    return ClientSettings(name_servers=name_servers, timeout_ms=timeout_ms, remoting=client_config(load(RemotingSettings).settings))
+    return ClientSettings(
+        name_servers=name_servers,
+        timeout_ms=timeout_ms,
+        credentials=chosen_credentials(),
+        remoting=client_config(load(RemotingSettings).settings),
+    )
 
 
 def administered(name_servers: str, timeout_ms: int, operation: Callable[[Admin], Awaitable[T]]) -> T:

@@ -93,6 +93,7 @@ def show(name_servers: str, timeout_ms: int, output: str, name: str, topic: str 
             "message_model": model and model.name,
             "consume_type": kind and kind.name,
             "subscriptions": subscriptions,
+            "conflicts": list(connections.conflicts),
             "members": members,
             "queues": queues,
         }
@@ -103,6 +104,8 @@ def show(name_servers: str, timeout_ms: int, output: str, name: str, topic: str 
             f"{len(members)} members ({model.name.lower() if model else 'unknown'}), which want {wants}" if members else "no member online"
         )
         click.echo(f"{name}: {progress.lag} messages behind, {progress.consumed_per_s:g} consumed a second; {how}\n")
+        for conflict in connections.conflicts:
+            click.echo(f"members subscribe differently, so that messages pass them by: {conflict}\n")
         if members:
             emit(members, _MEMBER_COLUMNS, output)
             click.echo()

@@ -16,8 +16,10 @@ from orbitmq.common.errors import OrbitError, RemoteError
 from orbitmq.version import ROCKETMQ_VERSION, __version__
 
 NOUNS = {
+    "access": "Users, and what they may do.",
     "broker": "Run brokers, see what they do, and configure them.",
     "cluster": "Clusters and their brokers.",
+    "dlq": "Dead letters: who has them, what they are, and back with them.",
     "group": "Consumer groups: who consumes, how far they are behind, and why.",
     "kv": "The KV configuration that name servers keep.",
     "message": "Send messages, follow them, and find them again.",
@@ -25,7 +27,9 @@ NOUNS = {
     "pipeline": "Spark pipelines that YAML files describe.",
     "spark": "Ready Spark jobs on topics, and whether Spark can run here.",
     "store": "Look at, check and repair the files of a store.",
+    "timer": "Messages that wait for their time, and taking them back.",
     "topic": "Topics, where their queues are, and how full.",
+    "tx": "Transactions that have not ended, and how they are ended by hand.",
     "up": "Run a name server and a broker, or several, in one process.",
 }
 

@@ -142,23 +142,32 @@ def _sent_row(result: SendResult) -> dict[str, object]:
 @click.option(
     "--from", "begin", default="last", show_default=True, metavar="first|last|TIME", callback=to_place, help=f"A time is {TIME_FORMS}."
 )
-@click.option("--tags", default="*", metavar="'A || B'", help="Only messages with one of these tags.")
+@click.option("--tags", metavar="'A || B'", help="Only messages with one of these tags.")
+@click.option("--sql92", metavar="EXPRESSION", help="Only messages of whose properties it is true.")
 @click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after so many messages.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="One line each.")
 @name_server_options
-def tail(name_servers: str, timeout_ms: int, topic: str, begin: Position, tags: str, count: int | None, output: str) -> None:
+def tail(
+    name_servers: str, timeout_ms: int, topic: str, begin: Position, tags: str | None, sql92: str | None, count: int | None, output: str
+) -> None:
     """Print the messages of TOPIC as they come, until Ctrl-C. No consumer misses one for it.
 
     \b
     Examples:
       orbitmq message tail orders
       orbitmq message tail orders --from -15m --tags 'new || paid' -c 10
+      orbitmq message tail orders --sql92 "amount > 100 AND region = 'north'"
       orbitmq message tail orders --from first -o json | jq .body
     """
+    from orbitmq.protocol.bodies.subscriptions import SQL92, SUBSCRIBE_ALL, TAG
+
+    if tags is not None and sql92 is not None:
+        raise click.UsageError("--tags and --sql92 exclude each other: an expression may ask for TAGS = 'A'")
+    expression, kind = (tags or SUBSCRIBE_ALL, TAG) if sql92 is None else (sql92, SQL92)
 
     async def follow(admin: Admin) -> None:
         left = count
-        async with admin.messages.follow(topic, begin, tags) as messages:
+        async with admin.messages.follow(topic, begin, expression, kind) as messages:
             click.echo(f"following {len(messages.queues)} queues of {topic}; Ctrl-C ends it", err=True)
             async for message in messages:
                 row = _row(message)

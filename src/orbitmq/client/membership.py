@@ -78,6 +78,7 @@ class Membership:
         self._wake = asyncio.Event()
         self._rebalancing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._has_news = False  # what is subscribed changed, and brokers have not heard of it
 
     @property
     def is_clustering(self) -> bool:
@@ -87,11 +88,13 @@ class Membership:
         """Want messages of a topic."""
         topic = self.session.names.wire(topic)
         self.subscriptions[topic] = subscription(topic, expression, kind, self.session.clock.now_ms())
+        self._has_news = True
         self.rebalance_soon()
 
     def unsubscribe(self, topic: str) -> None:
         """Want none of its messages any more."""
         self.subscriptions.pop(self.session.names.wire(topic), None)
+        self._has_news = True
         self.rebalance_soon()
 
     async def assign(self, queues: Iterable[MessageQueue], expression: str = "*", kind: str = TAG) -> None:
@@ -116,6 +119,7 @@ class Membership:
                     with contextlib.suppress(RemoteError):  # it is asked again before the first pull
                         await check_expression(self.session, address, self.group, wanted)
         await self.session.join(self)
+        self._has_news = False
         await self.session.heartbeat()
         await self.rebalance()
         self._task = asyncio.create_task(self._rebalance_forever())
@@ -174,6 +178,9 @@ class Membership:
             await self._consumer.queues_changed(self.queues)
             now_ms = self.session.clock.now_ms()
             self.subscriptions = {topic: replace(wanted, sub_version=now_ms) for topic, wanted in self.subscriptions.items()}
+            self._has_news = True
+        if self._has_news:
+            self._has_news = False
             await self.session.heartbeat()
 
     async def _share(self, topic: str) -> set[MessageQueue]:

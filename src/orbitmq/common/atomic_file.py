@@ -19,7 +19,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from orbitmq.common.errors import DamagedFile, ProtocolError
 
@@ -27,12 +27,18 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def write(path: str | os.PathLike[str], data: bytes, *, keep_backup: bool = True) -> None:
-    """Replace the content of `path` by `data`, durably; the content it had is kept as `<file>.bak` unless it was empty."""
+PRIVATE: Final = 0o600  # for files that hold secrets: nobody but the owner reads them
+
+
+def write(path: str | os.PathLike[str], data: bytes, *, keep_backup: bool = True, new_mode: int = 0o666) -> None:
+    """Replace the content of `path` by `data`, durably; the content it had is kept as `<file>.bak` unless it was empty.
+
+    A file that was there keeps its permissions; a new one has `new_mode`, as far as the process grants it.
+    """
     target = Path(path).resolve()  # a link stays a link: what it points at is replaced
     temporary = _beside(target, ".tmp")
     old = _beside(target, ".bak.tmp")
-    mode = target.stat().st_mode & 0o777 if target.exists() else 0o666
+    mode = target.stat().st_mode & 0o777 if target.exists() else new_mode
     try:
         _write_synced(temporary, data, mode)
         backup = keep_backup and target.exists() and target.stat().st_size > 0

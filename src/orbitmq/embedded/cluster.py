@@ -33,6 +33,8 @@ _EPHEMERAL: Final[Mapping[str, str]] = {
     "maxIndexNum": "2000000",
     "brokerFastFailureEnable": "false",  # it shares a loop with those who test: how late that is says nothing of the broker
 }
+# Who tries a cluster out, or tests with it, should not have to know first what a broker can be told to leave out.
+_COMPLETE: Final[Mapping[str, str]] = {"enablePropertyFilter": "true"}
 _PORTS_APART: Final = 10  # of brokers whose ports follow from the first one's
 BROKERS_MAX: Final = len(string.ascii_lowercase)
 
@@ -67,6 +69,7 @@ class ClusterSettings:
     store: Path | None = None  # of several brokers, each has a folder of its name in it
     brokers: Sequence[str] = ("broker-a",)
     broker: Mapping[str, str] = field(default_factory=dict)  # further keys of the brokers' configuration
+    name_server: Mapping[str, str] = field(default_factory=dict)  # and of the name server's
 
 
 class EmbeddedCluster:
@@ -172,6 +175,7 @@ class EmbeddedCluster:
             "listenPort": str(settings.name_server_port),
             "bindAddress": settings.host,
             "kvConfigPath": str(self.folder / "kvConfig.json"),
+            **settings.name_server,
         }
         self.name_server = NameServer(load(NameServerConfig, flags=flags).settings, self._clock)
         await self.name_server.start()
@@ -196,6 +200,7 @@ class EmbeddedCluster:
             "listenPort": str(port),
             "namesrvAddr": self.name_server_address,
             "storePathRootDir": str(folder / "store" if self.is_ephemeral else folder),
+            **_COMPLETE,
             **(_EPHEMERAL if self.is_ephemeral else {}),
             **settings.broker,
         }

@@ -93,6 +93,11 @@ RESERVED = frozenset((  # what a client refuses as the name of a property of the
 ))
 # fmt: on
 
+# What applications do not write: that, and what brokers and clients write beside it.
+OWN = RESERVED | frozenset((
+    INNER_NUM, INNER_BASE, TRANSACTION_ID, TRANSACTION_CHECK_TIMES, CHECK_IMMUNITY_TIME_S, FORWARD_QUEUE_ID, REDIRECT,
+))  # fmt: skip
+
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from orbitmq.common.config import APACHE_5, OWN, Long, Settings, Use, key
+from orbitmq.common.config.access import AccessSettings
 from orbitmq.common.config.remoting import RemotingSettings
 
 _THREADS = "One event loop serves all requests: there are no such threads."
@@ -96,12 +97,23 @@ class AddressServerSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NameServerConfig(NameServerSettings, RemotingSettings, AddressServerSettings):
+class NameServerAccessSettings(AccessSettings):
+    """Who may ask a name server, by the keys of the original's brokers; its name server lets everybody."""
+
+    cluster_name: str = key("DefaultCluster", "The cluster that rules name which are about the name server as a whole.", releases=OWN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NameServerConfig(NameServerSettings, RemotingSettings, AddressServerSettings, NameServerAccessSettings):
     """Everything that can be set about a name server; attributes may change by `update` while it runs."""
 
     SHOWN_SECTIONS: ClassVar[tuple[str, ...]] = ("namesrvConfig", "nettyServerConfig")
     STORE_PATH: ClassVar[str] = "config_store_path"
     BLACK_LIST: ClassVar[frozenset[str]] = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_access()
 
     def black_list(self) -> frozenset[str]:
         return self.BLACK_LIST | set(self.config_black_list.split(";"))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from pathlib import Path
 
+from orbitmq.access.control import AccessControl
 from orbitmq.common.clock import Clock, SystemClock
 from orbitmq.common.errors import RemoteError
 from orbitmq.common.service import Services
@@ -51,7 +52,13 @@ class NameServer:
         config, clock = self.config, self._clock
         for name, value in config.rows():
             log.info("config %s=%s", name, value)
-        client = RemotingClient(client_config(config), clock)
+        access = AccessControl(
+            config,
+            cluster=config.cluster_name,
+            users=Path(config.auth_config_path or Path(config.kv_config_path).parent),
+            now_ms=clock.now_ms,
+        )
+        client = RemotingClient(client_config(config), clock, hooks=access.signers)
         notices = MinBrokerIdNotices(config, lambda address, notice: self._spawn(_notify(client, address, notice)))
         kv_config = KvConfig(Path(config.kv_config_path))
         table = RouteTable()
@@ -66,11 +73,17 @@ class NameServer:
             look_up=None if other_environment is None else other_environment.route,
         )
         housekeeping = Housekeeping(table, kv_config, notices, clock)
-        dispatcher = Dispatcher(clock, installed_hooks(), requests_in_flight_max=config.max_requests_in_flight)
+        dispatcher = Dispatcher(clock, installed_hooks(), guards=access.guards, requests_in_flight_max=config.max_requests_in_flight)
         waiting = dispatcher.add_lane(WAITING)
         for code, handler in processor.handlers().items():
             dispatcher.register(code, handler, lane=waiting if asyncio.iscoroutinefunction(handler) else None)
-        self._server = RemotingServer(server_config(config), dispatcher, clock, (_BrokerConnections(housekeeping),))
+        for number, of_users in access.of_users.handlers().items():
+            dispatcher.register(number, of_users)
+        preambles = access.believes_preamble_of
+        self._server = RemotingServer(
+            server_config(config, believes_preamble_of=preambles), dispatcher, clock, (_BrokerConnections(housekeeping),)
+        )
+        self._services.add("access control", start=access.load)
         self._services.add("calls to brokers", stop=client.close)
         self._services.add("requests that wait", stop=dispatcher.close)
         self._services.add("remoting server", start=self._server.start, stop=self._server.stop)

@@ -11,7 +11,7 @@ import inspect
 import logging
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast
 
@@ -66,11 +66,14 @@ class _Job(NamedTuple):
 
 
 class Dispatcher:
-    """The table of handlers, and the way of every request through it."""
+    """The table of handlers, and the way of every request through it: by the guards, which may refuse it, and by the other hooks."""
 
-    def __init__(self, clock: Clock, hooks: Sequence[RpcHook] = (), *, requests_in_flight_max: int = 100_000) -> None:
+    def __init__(
+        self, clock: Clock, hooks: Sequence[RpcHook] = (), *, guards: Sequence[RpcHook] = (), requests_in_flight_max: int = 100_000
+    ) -> None:
         self._clock = clock
-        self._hooks = tuple(hooks)
+        self._hooks = (*guards, *hooks)
+        self._is_only_guarded = not hooks
         self._requests_in_flight_max = requests_in_flight_max
         self._entries: dict[int, _Entry] = {}
         self._unhindered: dict[int, PlainHandler] = {}  # neither hook, refusal nor lane before them: most requests, so they go first
@@ -99,9 +102,20 @@ class Dispatcher:
         assert inspect.iscoroutinefunction(handler) == (lane is not None), f"{handler} is a coroutine function if and only if it has a lane"
         return _Entry(handler, lane, refusal)
 
-    def is_direct(self, code: int) -> bool:
-        """Whether nothing stands between a request of that code and its handler: no hook, no refusal, no lane."""
-        return code in self._unhindered
+    def is_direct(self, code: int, *, but_for_guards: bool = False) -> bool:
+        """Whether nothing stands between a request of that code and its handler: no hook, no refusal, no lane.
+
+        Whoever asks `but_for_guards` asks them himself, before each request that he serves.
+        """
+        if not but_for_guards:
+            return code in self._unhindered
+        entry = self._entries.get(code)
+        return self._is_only_guarded and not self._draining and entry is not None and entry.lane is None and entry.refusal is None
+
+    @property
+    def codes(self) -> Collection[int]:
+        """The codes that have a handler of their own."""
+        return self._entries.keys()
 
     def drain(self) -> None:
         """From now on tell peers that understand it to go away."""

@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orbitmq.common.clock import Clock
@@ -52,6 +53,7 @@ class ServerConfig:
     tls: ServerTls = field(default_factory=ServerTls)
     send_buffer_bytes: int = 0  # 0: as the system does
     receive_buffer_bytes: int = 0
+    believes_preamble_of: Callable[[str], bool] = lambda _peer: True  # whether a peer may say, by a PROXY preamble, where it really is
     drain_seconds: float = 0  # how long a stop tells peers to go away before it closes their connections
 
 
@@ -219,7 +221,7 @@ class RemotingServer:
         else:
             channel.attributes.pop("preamble", None)
             channel.proxy = preamble
-            if preamble.source is not None:
+            if preamble.source is not None and self.config.believes_preamble_of(channel.remote_address):
                 channel.remote_address = preamble.source
         return False
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from orbitmq.common.config.remoting import RemotingSettings
 from orbitmq.protocol.frame import FrameLimits
 from orbitmq.remoting.client import ClientConfig
@@ -9,9 +11,12 @@ from orbitmq.remoting.server import ServerConfig
 from orbitmq.remoting.tls import ClientTls, ServerTls
 
 
-def server_config(settings: RemotingSettings, port: int | None = None) -> ServerConfig:
+def server_config(
+    settings: RemotingSettings, port: int | None = None, believes_preamble_of: Callable[[str], bool] = lambda _peer: True
+) -> ServerConfig:
     """How the server listens, and its limits; on another port than the configured one, if that is said."""
     return ServerConfig(
+        believes_preamble_of=believes_preamble_of,
         bind_address=settings.bind_address,
         port=settings.listen_port if port is None else port,
         backlog=settings.server_socket_backlog,

@@ -56,6 +56,7 @@ class Dispatcher:
         self.problem: str | None = None  # why it does not go on
         self.listeners = list(listeners)
         self.is_awaited: Callable[[], bool] = lambda: True  # whether any listener waits for a message now: if none does, none hears of it
+        self.bits_of: Callable[[str, RecordCursor], bytes] | None = None  # what filters say of a message of a topic, for ext files
         self._quarantine = quarantine
         self._log = log
         self._queues = queues
@@ -145,7 +146,8 @@ class Dispatcher:
                 raise CorruptRecord(
                     f"it says that it is message {record.queue_offset} of {key}: the log has no room for {missing} before it"
                 )
-            queue.put(record.log_offset, record.size, tags_code, record.queue_offset, record.store_time_ms)
+            bits = self.bits_of(key.topic, record) if self.bits_of is not None and queue.ext is not None else b""
+            queue.put(record.log_offset, record.size, tags_code, record.queue_offset, record.store_time_ms, bits)
             self._touched[id(queue)] = queue
         if self.listeners:
             self._arrivals.append(Arrival(key, QueueOffset(record.queue_offset + count), tags_code, StoreTimeMs(record.store_time_ms)))

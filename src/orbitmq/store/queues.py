@@ -108,6 +108,10 @@ class QueueFolder(Generic[Q]):
             for queue_id in queues:
                 yield QueueKey(topic, queue_id)
 
+    def ids_of(self, topic: str) -> list[int]:
+        """The queues of a topic, opened or not, by their ids."""
+        return sorted(self._queues.get(topic, ()))
+
     def opened(self) -> Iterator[Q]:
         """The queues that were asked for."""
         for queues in self._queues.values():

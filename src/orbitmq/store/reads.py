@@ -223,6 +223,12 @@ class Reads:
         record = self._good_at(offset)
         return None if record is None else record.message()
 
+    def record_of(self, queue: QueueKey, offset: QueueOffset) -> bytes | None:
+        """The record of one message of a queue; None when it is not there, or damaged."""
+        found = self._find(queue)
+        entry = None if found is None else found.get(offset)
+        return None if entry is None else self.record_at(entry.log_offset)
+
     def _good_at(self, offset: LogOffset) -> RecordCursor | None:
         """A cursor on the record, which is all of its buffer. It holds the file as long as it is there: let it go soon."""
         head = self._log.read(offset, 4)

@@ -36,9 +36,10 @@ T = TypeVar("T")
 class LocalCluster:
     """A name server and brokers on free ports of 127.0.0.1, with a temporary store.
 
-    `brokers`: how many, or their names. `broker`: further keys of their configuration. `topics`: there from the start, with 4 queues or
-    as many as is said. `processes`: each broker is a process of its own. `partitions`: clients reach brokers by relays, which `partition`
-    cuts. `virtual_clock`: time stands still but for `advance`; a ManualClock given as `clock` says when it begins.
+    `brokers`: how many, or their names. `broker`, `name_server_keys`: further keys of their configuration, and of the name server's.
+    `topics`: there from the start, with 4 queues or as many as is said. `processes`: each broker is a process of its own. `partitions`:
+    clients reach brokers by relays, which `partition` cuts. `virtual_clock`: time stands still but for `advance`; a ManualClock given as
+    `clock` says when it begins.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class LocalCluster:
         *,
         brokers: int | Sequence[str] = 1,
         broker: Mapping[str, str] | None = None,
+        name_server_keys: Mapping[str, str] | None = None,
         topics: Sequence[str] | Mapping[str, int] = (),
         processes: bool = False,
         partitions: bool = False,
@@ -66,7 +68,13 @@ class LocalCluster:
         self.clock = clock or (ManualClock(SystemClock().now_ms()) if virtual_clock else SystemClock())
         self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, QUEUES)
         behind = (BEHIND_RELAYS,) if partitions else ()
-        self._settings = ClusterSettings(name_server_port=name_server_port, second_hosts=behind, brokers=self.brokers, broker=keys)
+        self._settings = ClusterSettings(
+            name_server_port=name_server_port,
+            second_hosts=behind,
+            brokers=self.brokers,
+            broker=keys,
+            name_server=dict(name_server_keys or {}),
+        )
         self._processes, self._partitions = processes, partitions
         self._thread: LoopThread | None = None
         self._cluster: EmbeddedCluster | None = None

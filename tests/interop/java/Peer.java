@@ -7,6 +7,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -31,8 +32,11 @@ import org.apache.rocketmq.common.message.MessageExt;
  * by U+001F; each thing that happens is printed as one JSON line. With TRACED = true its clients are traced. Ends with its input.
  *
  * consume GROUP TOPIC              from the first message on: a line "consumed" per message
- * answer GROUP TOPIC PREFIX        the same, and reply to each with PREFIX and its body
+ * consumeBySql GROUP TOPIC EXPRESSION   the same, of the messages that an SQL92 expression is true of
+ * answer GROUP TOPIC PREFIX        consume, and reply to each with PREFIX and its body
  * consumeInOrder GROUP TOPIC       consume, with one message of a queue after the other
+ * fail GROUP TOPIC TIMES BODY      consume, and fail at BODY, which comes again so many times
+ * failInOrder GROUP TOPIC TIMES BODY   the same with one message of a queue after the other
  * leave GROUP                      end the consumer of a group: a line "left"
  * send GROUP TOPIC KEY BODY        a line "sent"
  * post GROUP TOPIC TAG KEY BODY NAME VALUE SHARD   the same with a property of the user, to the queue that SHARD says
@@ -71,13 +75,22 @@ public class Peer extends Suite {
     private static void obey(String[] order) throws Exception {
         switch (order[0]) {
             case "consume":
-                consume(order[1], order[2], null);
+                consume(order[1], order[2], MessageSelector.byTag("*"), null);
+                break;
+            case "consumeBySql":
+                consume(order[1], order[2], MessageSelector.bySql(order[3]), null);
                 break;
             case "answer":
-                consume(order[1], order[2], order[3]);
+                consume(order[1], order[2], MessageSelector.byTag("*"), order[3]);
                 break;
             case "consumeInOrder":
                 consumeInOrder(order[1], order[2]);
+                break;
+            case "fail":
+                fail(order[1], order[2], Integer.parseInt(order[3]), order[4]);
+                break;
+            case "failInOrder":
+                failInOrder(order[1], order[2], Integer.parseInt(order[3]), order[4]);
                 break;
             case "leave":
                 CONSUMERS.remove(order[1]).shutdown();
@@ -174,9 +187,10 @@ public class Peer extends Suite {
         made.start();
     }
 
-    private static void consume(String group, String topic, String prefix) throws Exception {
+    private static void consume(String group, String topic, MessageSelector wanted, String prefix) throws Exception {
         DefaultMQProducer replier = prefix == null ? null : producer("repliers");
         DefaultMQPushConsumer made = consumer(group, topic);
+        made.subscribe(topic, wanted);
         made.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
                 consumed(topic, message);
@@ -198,6 +212,33 @@ public class Peer extends Suite {
         });
         made.start();
         event("consuming", "topic", topic);
+    }
+
+    private static void fail(String group, String topic, int times, String bad) throws Exception {
+        DefaultMQPushConsumer made = consumer(group, topic);
+        made.setMaxReconsumeTimes(times);
+        made.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(message -> consumed(topic, message));
+            return isThere(bad, messages) ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        made.start();
+        event("consuming", "topic", topic);
+    }
+
+    private static void failInOrder(String group, String topic, int times, String bad) throws Exception {
+        DefaultMQPushConsumer made = consumer(group, topic);
+        made.setMaxReconsumeTimes(times);
+        made.setSuspendCurrentQueueTimeMillis(100);
+        made.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+            messages.forEach(message -> consumed(topic, message));
+            return isThere(bad, messages) ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
+        });
+        made.start();
+        event("consuming", "topic", topic);
+    }
+
+    private static boolean isThere(String body, List<MessageExt> messages) {
+        return messages.stream().anyMatch(message -> text(message.getBody()).equals(body));
     }
 
     private static DefaultMQPushConsumer consumer(String group, String topic) throws Exception {

@@ -10,7 +10,9 @@ import pytest
 
 import orbitmq
 from orbitmq import admin, blocking
+from orbitmq.admin.access import AccessOperations
 from orbitmq.admin.cluster import ClusterOperations
+from orbitmq.admin.dead_letters import DeadLetterOperations
 from orbitmq.admin.groups import GroupOperations
 from orbitmq.admin.messages import MessageOperations
 from orbitmq.admin.name_servers import NameServerOperations
@@ -30,11 +32,13 @@ _FACES: list[tuple[type, type, set[str]]] = [
     (orbitmq.LitePullConsumer, blocking.LitePullConsumer, _INNER),
     (orbitmq.PullConsumer, blocking.PullConsumer, _INNER),
     (admin.Admin, blocking.Admin, set()),
+    (AccessOperations, nouns.Access, set()),
     (ClusterOperations, nouns.Cluster, set()),
     (NameServerOperations, nouns.NameServers, set()),
     (TopicOperations, nouns.Topics, set()),
     (GroupOperations, nouns.Groups, set()),
     (OffsetOperations, nouns.Offsets, set()),
+    (DeadLetterOperations, nouns.DeadLetters, set()),
     (MessageOperations, nouns.Messages, {"follow"}),  # without end, and with another end than its consumer's: a pull consumer does that
 ]
 

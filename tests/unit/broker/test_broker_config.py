@@ -119,8 +119,9 @@ def test_a_file_of_the_original_works_as_it_is(tmp_path: Path) -> None:
         ("brokerRole=SLAVE\nbrokerId=0", "brokerId=0 cannot be used with brokerRole=SLAVE: a slave's brokerId is above 0"),
         ("brokerRole=SLAVE\nbrokerId=1", "brokerRole=SLAVE is refused: this broker cannot follow a master yet; run it as ASYNC_MASTER"),
         ("enableDLegerCommitLog=true", ":1: enableDLegerCommitLog=true is refused: Replication is not part of this broker"),
-        ("aclEnable=true", ":1: aclEnable=true is refused: This broker has no access control yet"),
-        ("authenticationEnabled=true", ":1: authenticationEnabled=true is refused: This broker has no access control yet"),
+        ("aclEnable=true\nauthenticationEnabled=true", "aclEnable and authenticationEnabled cannot both be true"),
+        ("authorizationEnabled=true", "authorizationEnabled=true needs authenticationEnabled=true"),
+        ("authenticationProvider=com.example.Mine", "authenticationProvider=com.example.Mine cannot be used: classes of others"),
         ("enableControllerMode=true", ":1: enableControllerMode=true is refused"),
         ("storeType=defaultRocksDB", ":1: storeType=defaultRocksDB is refused"),
         ("namesrvAddr=10.0.0.1", "namesrvAddr=10.0.0.1 cannot be used: '10.0.0.1' is not an address of the form host:port; several are"),
@@ -140,6 +141,18 @@ def test_what_cannot_work_stops_the_start_with_what_to_do(tmp_path: Path, line: 
     with pytest.raises(ConfigurationError) as caught:
         from_file(tmp_path, line + "\n")
     assert problem in str(caught.value)
+
+
+def test_keys_of_access_control_are_never_shown(tmp_path: Path) -> None:
+    config = from_file(
+        tmp_path,
+        'authenticationEnabled=true\ninitAuthenticationUser={"username":"a","password":"hush-hush"}\n'
+        'innerClientAuthenticationCredentials={"accessKey":"a","secretKey":"hush-hush"}\nbindAddress=0.0.0.0\n',
+    )
+    assert config.warnings == ()
+    told = f"{config.settings.render()} {config.settings.rows()} {config.settings!r}"
+    assert "hush-hush" not in told
+    assert "initAuthenticationUser=******\n" in told
 
 
 def test_a_master_is_number_0_and_waits_for_no_slave(tmp_path: Path) -> None:
@@ -205,7 +218,7 @@ def test_an_update_that_is_refused_changes_nothing(tmp_path: Path, text: str, co
 
 def test_no_update_reaches_a_path_an_identity_or_a_key_without_effect() -> None:
     dynamic = [key for key in BrokerConfig.all_keys() if key.declared.dynamic]
-    assert {key.name for key in dynamic if key.kind not in ("bool", "int", "long")} == {"namesrvAddr", "deleteWhen"}
+    assert {key.name for key in dynamic if key.kind not in ("bool", "int", "long")} == {"namesrvAddr", "deleteWhen", "subscriptionConflict"}
     assert all(key.declared.use is Use.USED for key in dynamic)
     identity = {"brokerName", "brokerId", "brokerClusterName", "brokerIP1", "brokerIP2", "listenPort", "bindAddress", "brokerRole"}
     assert not identity & {key.name for key in dynamic}

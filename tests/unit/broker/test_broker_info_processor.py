@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,11 +20,7 @@ from orbitmq.protocol.codes import RequestCode
 
 UPDATE, GET = RequestCode.UPDATE_BROKER_CONFIG, RequestCode.GET_BROKER_CONFIG
 INFO, VIEW, HA = RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.VIEW_BROKER_STATS_DATA, RequestCode.GET_BROKER_HA_STATUS
-READ_MODE, CHECK_POINT, TIMER_METRICS = (
-    RequestCode.SET_COMMITLOG_READ_MODE,
-    RequestCode.GET_TIMER_CHECK_POINT,
-    RequestCode.GET_TIMER_METRICS,
-)
+READ_MODE = RequestCode.SET_COMMITLOG_READ_MODE
 
 
 class InfoRoom(BrokerRoom):
@@ -44,7 +39,6 @@ class InfoRoom(BrokerRoom):
             stats=self.stats,
             store=self.store,
             clock=self.clock,
-            folder=self.config_folder,
             updated=lambda: self.calls.append("updated"),
             permission_changed=lambda: self.calls.append("permission changed"),
         )
@@ -244,34 +238,7 @@ def test_a_read_mode_that_is_none_is_refused(room: InfoRoom, fields: dict[str, s
     assert refused.remark.startswith(f"set commitlog readahead mode {remark}")
 
 
-# --- 60, 61, 354, 355 ----------------------------------------------------------------------------------------------
-
-
-def test_a_store_that_never_had_timed_messages_has_delivered_them_all(room: InfoRoom) -> None:
-    room.clock.advance_ms(1_234)
-    point = struct.unpack(">7q", room.ask(room.processor, CHECK_POINT).body or b"")
-    now_ms = room.clock.now_ms()
-    assert point == (now_ms - now_ms % 1000, 0, 0, 0, 0, now_ms - 1_234, 0)
-    assert body_of(room.ask(room.processor, TIMER_METRICS)) == {
-        "dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": now_ms - 1_234},
-        "timingCount": {},
-    }
-
-
-def test_what_an_original_left_of_timed_messages_is_told(room: InfoRoom) -> None:
-    point = struct.pack(">7q", 1_700_000_000_000, 1, 2, 3, 4, 5, 6)
-    metrics = b'{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":5},"timingCount":{"T":{"count":1,"timeStamp":7}}}'
-    (room.config_folder / "timercheck").write_bytes(point.ljust(4096, b"\0"))
-    (room.config_folder / "timermetrics").write_bytes(metrics)
-    assert room.ask(room.processor, CHECK_POINT).body == point
-    assert room.ask(room.processor, TIMER_METRICS).body == metrics
-
-
-def test_a_file_of_the_timer_that_cannot_be_read_is_said(room: InfoRoom) -> None:
-    (room.config_folder / "timercheck").mkdir()
-    (room.config_folder / "timermetrics").write_bytes(b"{")
-    assert "timercheck cannot be read" in room.refusal(room.processor, CHECK_POINT).remark
-    assert "timermetrics cannot be read" in room.refusal(room.processor, TIMER_METRICS).remark
+# --- 354, 355 ------------------------------------------------------------------------------------------------------
 
 
 def test_there_is_nothing_to_compare_with_rocksdb(room: InfoRoom) -> None:

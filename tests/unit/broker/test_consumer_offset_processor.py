@@ -41,7 +41,6 @@ def processor_of(room: BrokerRoom) -> ConsumerOffsetProcessor:
         clock=room.clock,
         address=lambda: ADDRESS,
         get_tps=lambda topic, group: 2.5 if (topic, group) == ("T", "g") else 0.0,
-        delay_file=room.config_folder / "delayOffset.json",
     )
 
 
@@ -135,16 +134,6 @@ def test_a_slave_is_told_all_offsets(room: BrokerRoom, offsets: ConsumerOffsetPr
     assert body is not None
     assert b"\n" not in body
     assert ConsumerOffsets.decode(body).offsets == {"T@g": {1: 5}}
-
-
-def test_delay_offsets_are_told_as_their_file_has_them(room: BrokerRoom, offsets: ConsumerOffsetProcessor) -> None:
-    body = body_of(room.ask(offsets, RequestCode.GET_ALL_DELAY_OFFSET))
-    assert (body["offsetTable"], body["dataVersion"]["counter"]) == ({}, 0)
-    file = room.config_folder / "delayOffset.json"
-    file.write_bytes(b'{\n\t"offsetTable":{1:5}\n}')
-    assert room.ask(offsets, RequestCode.GET_ALL_DELAY_OFFSET).body == file.read_bytes()
-    file.write_bytes(b"{")
-    assert room.refusal(offsets, RequestCode.GET_ALL_DELAY_OFFSET).code == 1
 
 
 # --- 208 and 317 ---------------------------------------------------------------------------------------------------

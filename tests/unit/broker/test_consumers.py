@@ -174,13 +174,13 @@ def test_members_that_subscribe_differently_are_found_and_logged_when_they_begin
     a, b = peers.connect(), peers.connect()
     room.beat(a, topic("T", 1, "x"), topic("U"), client_id="ca")
     room.beat(b, topic("T", 2, "x"), topic("U"), client_id="cb")
-    assert room.group.differences() == []
+    assert room.group.conflicts == []
     assert "subscriptions_differ" not in caplog.text
     room.beat(b, topic("T", 3, "y"), client_id="cb")
-    assert room.group.differences() == ["T: TAG 'x' by ca; TAG 'y' by cb", "U: TAG '*' by ca; not subscribed by cb"]
+    assert room.group.conflicts == ["T: TAG 'x' by ca; TAG 'y' by cb", "U: TAG '*' by ca; not subscribed by cb"]
     assert caplog.text.count("subscriptions_differ group=g") == 1
     room.beat(b, topic("T", 3, "y"), client_id="cb")
     room.beat(b, keep=True, client_id="cb")
     assert caplog.text.count("subscriptions_differ") == 1
     room.consumers.on_close(a)
-    assert room.group.differences() == []
+    assert room.group.conflicts == []

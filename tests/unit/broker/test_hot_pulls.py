@@ -92,6 +92,25 @@ def test_a_pull_that_may_not_or_is_told_something_else_goes_the_general_way(room
     assert len(rooms.hot.hold) == len(rooms.plain.hold)
 
 
+def test_a_pull_of_a_group_that_subscribes_by_an_expression_goes_the_general_way_also_after_it_waited(rooms: TwoRooms) -> None:
+    stocked(rooms)
+    subscription = SubscriptionData("T", "TAGS = 'TagB'", 1, expression_type="SQL92")
+    for room in rooms.both:
+        room.settings.enable_property_filter = True
+        data = ConsumerData("g", message_model=MessageModel.CLUSTERING, subscriptions=(subscription,))
+        room.consumers.register(room.channels[2], client("c"), data, room.clock.monotonic_ms())
+        room.known_filters.heard("g", (subscription,))
+    (answer,) = rooms.sent([request(PULLED, PULL)])
+    assert (answer.body or b"").count(b"TagB") == 5
+    assert (answer.body or b"").count(b"TagA") == 0
+    assert rooms.turn(request(PULLED, PULL | {"queueOffset": "10"}))[0][0] == []
+    assert rooms.turn((1, request(V2, SEND, b"unwanted")))[0][0] == []
+    ((_, data),) = rooms.turn((1, request(V2, SEND | {"i": PROPERTIES.replace("TagA", "TagB")}, b"wanted")))[0][0]
+    assert b"unwanted" not in data
+    assert b"wanted" in data
+    assert rooms.hot.general == [PULLED, PULLED]
+
+
 @pytest.mark.parametrize("changes", [{"queueOffset": "10"}, {"queueId": "2"}], ids=["at the end", "of an empty queue"])
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
 def test_a_pull_that_waits_is_held_and_answered_without_the_general_way(rooms: TwoRooms, changes: dict[str, str], binary: bool) -> None:

@@ -40,6 +40,8 @@ class Room(BrokerRoom):
             self.hold,
             self.clock.monotonic_ms,
             self.figures,
+            self.filters,
+            self.store.reads.record_of,
         )
         self.store.dispatcher.listeners.append(self.pulls.arrived)
 

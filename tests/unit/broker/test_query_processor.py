@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from broker_room import BrokerRoom, body_of
+from orbitmq.broker.clients import ClientInfo
+from orbitmq.broker.filters.bit_maps import BitMaps
 from orbitmq.broker.processors.query import QueryProcessor
 from orbitmq.message.message_id import offset_id
 from orbitmq.message.record import decode_all
 from orbitmq.message.tags import java_hash
-from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.bodies.clients import ConsumerData
+from orbitmq.protocol.bodies.subscriptions import MessageModel, SubscriptionData
+from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 
 QUERY = {"topic": "T", "key": "k1", "maxNum": 8, "beginTimestamp": 0, "endTimestamp": 9_000_000_000_000}
@@ -21,7 +26,7 @@ NOT_FOUND = (ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time ran
 
 @pytest.fixture
 def query(room: BrokerRoom) -> QueryProcessor:
-    return QueryProcessor(room.settings, room.store, room.store.reads, room.consumers)
+    return QueryProcessor(room.settings, room.store, room.store.reads, room.consumers, room.known_filters)
 
 
 def fill(room: BrokerRoom) -> None:
@@ -166,7 +171,7 @@ def test_entries_are_told_with_the_subscription_of_a_group_that_is_online(room: 
 def test_entries_of_a_queue_with_ext_files_are_told_with_their_units_and_whether_the_group_wants_them(tmp_path: Path) -> None:
     room = BrokerRoom(tmp_path, queue_ext_file_size=4096)
     fill(room)
-    query = QueryProcessor(room.settings, room.store, room.store.reads, room.consumers)
+    query = QueryProcessor(room.settings, room.store, room.store.reads, room.consumers, room.known_filters)
     time_ms = room.store.reads.query("T", "k0")[0].store_time_ms
     for online in (False, True):
         if online:
@@ -178,6 +183,30 @@ def test_entries_of_a_queue_with_ext_files_are_told_with_their_units_and_whether
     room.close()
 
 
+def test_entries_are_told_with_the_filter_of_the_group_and_the_bits_that_it_is_asked_for(tmp_path: Path) -> None:
+    room = BrokerRoom(tmp_path, queue_ext_file_size=4096)
+    room.settings.enable_calc_filter_bit_map = True
+    room.store.dispatcher.bits_of = BitMaps(room.settings, room.known_filters).of
+    subscription = SubscriptionData("T", "a > 1", 1, expression_type="SQL92")
+    data = ConsumerData("g", message_model=MessageModel.CLUSTERING, subscriptions=(subscription,))
+    room.consumers.register(room.peers.connect(), ClientInfo("c", LanguageCode.JAVA, 513), data, room.clock.monotonic_ms())
+    room.known_filters.heard("g", (subscription,))
+    for value in ("1", "2"):
+        room.put(a=value)
+    query = QueryProcessor(room.settings, room.store, room.store.reads, room.consumers, room.known_filters)
+    body = body_of(room.ask(query, RequestCode.QUERY_CONSUME_QUEUE, {**ENTRIES, "consumerGroup": "g"}))
+    known = room.known_filters.find("T", "g")
+    assert known is not None
+    assert json.loads(body["filterData"]) == known.data.to_json() | {"bloomFilterData": {"bitNum": 112, "bitPos": [90, 68, 28]}}
+    unwanted, wanted = body["queueData"]
+    assert (unwanted["eval"], wanted["eval"]) == (False, True)
+    assert unwanted["bitMap"] == f"{'0' * 48}\n{'0' * 64}\n"
+    assert [len(line) for line in wanted["bitMap"].splitlines()] == [48, 64]
+    assert [at for at, bit in enumerate(reversed(wanted["bitMap"].replace("\n", ""))) if bit == "1"] == [28, 68, 90]
+    assert json.loads(wanted["extendDataJson"])["filterBitMap"] == [0, 0, 0, 16, 0, 0, 0, 0, 16, 0, 0, 4, 0, 0]
+    room.close()
+
+
 def test_an_entry_whose_unit_is_lost_says_so(tmp_path: Path) -> None:
     room = BrokerRoom(tmp_path, queue_ext_file_size=4096)
     fill(room)
@@ -185,7 +214,7 @@ def test_an_entry_whose_unit_is_lost_says_so(tmp_path: Path) -> None:
     assert queue is not None
     assert queue.ext is not None
     queue.ext.destroy()
-    query = QueryProcessor(room.settings, room.store, room.store.reads, room.consumers)
+    query = QueryProcessor(room.settings, room.store, room.store.reads, room.consumers, room.known_filters)
     (entry,) = body_of(room.ask(query, RequestCode.QUERY_CONSUME_QUEUE, {**ENTRIES, "count": 1}))["queueData"]
     assert entry["msg"] == f"Cq extend not exist!addr: {entry['tagsCode']}"
     room.store.queues.files.close()

@@ -22,11 +22,10 @@ from remoting_peers import run
 Ask = Callable[[RemotingCommand], Awaitable[RemotingCommand]]
 
 NOT_SERVED = (
-    *(RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION, RequestCode.RESUME_CHECK_HALF_MESSAGE),
-    *(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.RECALL_MESSAGE, RequestCode.QUERY_ASSIGNMENT),
+    RequestCode.QUERY_ASSIGNMENT,
     *(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, RequestCode.EXCHANGE_BROKER_HA_INFO, RequestCode.RESET_MASTER_FLUSH_OFFSET),
     *(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, RequestCode.NOTIFY_BROKER_ROLE_CHANGED),
-    *(code for code in RequestCode if "COLD_DATA" in code.name or "AUTH_" in code.name or "ACL" in code.name),
+    *(code for code in RequestCode if "COLD_DATA" in code.name),
     *(code for code in RequestCode if code >= RequestCode.POP_MESSAGE),
 )
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import Final, cast
 
 from orbitmq.broker.plugins.interfaces import (
     ACCESS_VALIDATORS,
     CONSUME_HOOKS,
+    SEND_BACK_HOOKS,
     SEND_HOOKS,
     AccessValidator,
     ConsumeHook,
     Delivery,
     SendAttempt,
+    SendBackHook,
     SendHook,
     SendResult,
+    SentBack,
 )
 from orbitmq.broker.processors.pull import Found
 from orbitmq.broker.processors.send import send_header
@@ -26,7 +30,7 @@ from orbitmq.protocol.command import FLAG_ONEWAY, RemotingCommand
 from orbitmq.protocol.headers.pull import PullMessageRequestHeader
 from orbitmq.protocol.headers.send import SendMessageRequestHeader, SendMessageResponseHeader
 from orbitmq.remoting.channel import Channel
-from orbitmq.remoting.dispatch import Handler, PlainHandler, Processor, failure
+from orbitmq.remoting.dispatch import Handler, PlainHandler, Processor, WaitingHandler, failure
 from orbitmq.remoting.hooks import RpcHook, installed_hooks, logging_failures, naming
 from orbitmq.store.reads import GetResult
 
@@ -43,22 +47,26 @@ class Hooks:
         self.around_requests += installed_hooks()
         self._send_hooks = SEND_HOOKS.installed()
         self._consume_hooks = CONSUME_HOOKS.installed()
+        self._send_back_hooks = SEND_BACK_HOOKS.installed()
 
-    def unheard(self, is_direct: Callable[[int], bool]) -> Callable[[int], bool]:
-        """`is_direct`, but not of codes that hooks have to hear of: nobody may serve those but their handlers."""
-        if not self._send_hooks and not self._consume_hooks:
-            return is_direct
-        heard = {*(_SENDS if self._send_hooks else ()), *(_PULLS if self._consume_hooks else ())}
-        return lambda code: code not in heard and is_direct(code)
+    def unheard(self, is_direct: Callable[[int], bool], *, hears_sends: bool = False) -> Callable[[int], bool]:
+        """`is_direct`, but not of codes that hooks, or others, have to hear of: nobody may serve those but their handlers."""
+        heard = {*(_SENDS if self._send_hooks or hears_sends else ()), *(_PULLS if self._consume_hooks else ())}
+        return (lambda code: code not in heard and is_direct(code)) if heard else is_direct
 
     def around_sends(self, sends: Processor) -> Processor:
-        """The processor of sends with hooks around it, itself when there are none."""
+        """The processor of sends, or of replies, with hooks around it, itself when there are none."""
         return HookedSends(sends, self._send_hooks, self._monotonic_ms) if self._send_hooks else sends
 
     @property
     def found(self) -> Found | None:
         """Who hears what pulls found; None: nobody."""
         return partial(_tell_found, self._consume_hooks) if self._consume_hooks else None
+
+    @property
+    def sent_back(self) -> Callable[[SentBack], None] | None:
+        """Who hears what consumers send back; None: nobody."""
+        return partial(_tell_sent_back, self._send_back_hooks) if self._send_back_hooks else None
 
 
 class _Validation:
@@ -75,7 +83,7 @@ class _Validation:
 
 
 class HookedSends:
-    """Sends with hooks around them, whether they are answered at once, later or not at all.
+    """Sends and replies with hooks around them, whether they are answered at once, later or not at all.
 
     Invariant: a send that all hooks let pass is told to each of them once more, with its answer.
     """
@@ -86,9 +94,35 @@ class HookedSends:
         self._monotonic_ms = monotonic_ms
 
     def handlers(self) -> dict[int, Handler]:
-        return {code: partial(self._send, cast("PlainHandler", handler)) for code, handler in self._sends.handlers().items()}
+        return {
+            code: partial(self._send_waiting, cast("WaitingHandler", handler))
+            if iscoroutinefunction(handler)
+            else partial(self._send, cast("PlainHandler", handler))
+            for code, handler in self._sends.handlers().items()
+        }
 
     def _send(self, handler: PlainHandler, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        tell = self._begun(channel, request)
+        try:
+            answer = handler(_Overheard(channel, tell, is_silent=request.is_oneway), _to_be_answered(request))
+        except Exception as problem:
+            answer = failure(request, problem)
+        if answer is not None:
+            tell(answer)
+        return answer
+
+    async def _send_waiting(self, handler: WaitingHandler, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        tell = self._begun(channel, request)
+        try:
+            answer = await handler(_Overheard(channel, tell, is_silent=request.is_oneway), _to_be_answered(request))
+        except Exception as problem:
+            answer = failure(request, problem)
+        if answer is not None:
+            tell(answer)
+        return answer
+
+    def _begun(self, channel: Channel, request: RemotingCommand) -> Callable[[RemotingCommand], None]:
+        """Tell hooks of a send; gives back how to tell them of its answer."""
         begin_ms = self._monotonic_ms()
         attempt = _attempt(channel, request, send_header(request))
         for hook in self._hooks:
@@ -101,13 +135,7 @@ class HookedSends:
                 with logging_failures(hook.label):
                     hook.part.after(attempt, result)
 
-        try:
-            answer = handler(_Overheard(channel, tell, is_silent=request.is_oneway), _to_be_answered(request))
-        except Exception as problem:
-            answer = failure(request, problem)
-        if answer is not None:
-            tell(answer)
-        return answer
+        return tell
 
 
 class _Overheard(Channel):
@@ -188,3 +216,9 @@ def _tell_found(hooks: Sequence[Installed[ConsumeHook]], channel: Channel, heade
     for hook in hooks:
         with logging_failures(hook.label):
             hook.part.delivered(delivery)
+
+
+def _tell_sent_back(hooks: Sequence[Installed[SendBackHook]], message: SentBack) -> None:
+    for hook in hooks:
+        with logging_failures(hook.label):
+            hook.part.sent_back(message)

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from orbitmq.common.installed import PartGroup
+from orbitmq.message.flags import TransactionType
 from orbitmq.message.record_write import Message
+from orbitmq.message.stored_message import StoredMessage
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.store.log_batch import Appended
 from orbitmq.store.reads import GetResult, MessageFilter, QueryResult
@@ -105,6 +107,31 @@ class ConsumeHook(Protocol):
         """
 
 
+# -- messages that come again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentBack:
+    """A message that a consumer could not consume, and that is stored once more."""
+
+    consumer_group: str
+    topic: str  # where it was sent to at first
+    message_id: str  # by which the consumer has it
+    reconsume_times: int  # how often it came again before
+    is_dead_letter: bool  # it comes no more
+    client_address: str  # host:port
+
+
+class SendBackHook(Protocol):
+    """Hears what consumers could not consume."""
+
+    def sent_back(self, message: SentBack) -> None:
+        """Called when a message that was sent back is stored, before its answer leaves.
+
+        Whatever it raises is logged and changes nothing.
+        """
+
+
 # -- the store
 
 
@@ -142,7 +169,63 @@ class PluggableStore(Protocol):
         """The same for the messages of a batch, all or none, one Appended each."""
 
 
+# -- transactions
+
+
+class TransactionChecks(Protocol):
+    """Asks producers how transactions ended of which they said nothing, and says what is kept of those that stay open.
+
+    A part is a callable that is given the broker's own, and that returns an object with these members. What they raise is logged, and the
+    transaction is looked at again in the next round.
+    """
+
+    def can_ask(self, group: str) -> bool:
+        """Whether anybody of a producer group can be asked now; while not, its transactions wait, and no question is counted."""
+
+    def ask(self, half: StoredMessage) -> None:
+        """Ask about a half message, which was just stored once more: who answers names its queue offset and its log offset.
+
+        The answer is END_TRANSACTION, from whomever it comes.
+        """
+
+    def given_up(self, half: StoredMessage) -> Message | None:
+        """What is to be stored of a half message that is asked about no more; None: nothing. Its topic is made if it is not there."""
+
+
+class TransactionService(Protocol):
+    """Everything that a broker does about transactions.
+
+    A part is a callable that is given the broker's own service, and the checks that are in force, and that returns an object with these
+    members. RequestRefused is the answer to whoever asked; any other exception is answered with SYSTEM_ERROR and the part's name.
+    """
+
+    def load(self) -> None:
+        """Called once, when the store is open and offsets are loaded, before anybody is served."""
+
+    def prepare(self, message: Message, found: Mapping[str, str]) -> Message | None:
+        """What is stored of a message that is sent with these properties, until its transaction ends; None when it is of none."""
+
+    def end(self, half: StoredMessage, kind: TransactionType) -> LogOffset:
+        """Commit a half message, or roll it back; up to where the log must be on disk for that to be safe.
+
+        Group and offsets of the request are those of the half message; that it has not ended yet is the service's to know.
+        """
+
+    def resume(self, stored: StoredMessage) -> LogOffset:
+        """Let the questions about a half message begin again; `stored` is what was kept of it, or itself."""
+
+    def tick(self) -> None:
+        """Called ten times a second: what is due."""
+
+
 ACCESS_VALIDATORS: Final[PartGroup[AccessValidator]] = PartGroup("orbitmq.access_validators", "access validator", ("validate",))
 SEND_HOOKS: Final[PartGroup[SendHook]] = PartGroup("orbitmq.send_hooks", "send hook", ("before", "after"))
 CONSUME_HOOKS: Final[PartGroup[ConsumeHook]] = PartGroup("orbitmq.consume_hooks", "consume hook", ("delivered",))
+SEND_BACK_HOOKS: Final[PartGroup[SendBackHook]] = PartGroup("orbitmq.send_back_hooks", "send-back hook", ("sent_back",))
 STORE_PLUGINS: Final[PartGroup[PluggableStore]] = PartGroup("orbitmq.store_plugins", "store plug-in", ("append", "append_batch", "reads"))
+TRANSACTION_CHECKS: Final[PartGroup[TransactionChecks]] = PartGroup(
+    "orbitmq.transaction_checks", "transaction check", ("can_ask", "ask", "given_up")
+)
+TRANSACTION_SERVICES: Final[PartGroup[TransactionService]] = PartGroup(
+    "orbitmq.transaction_services", "transaction service", ("load", "prepare", "end", "resume", "tick")
+)

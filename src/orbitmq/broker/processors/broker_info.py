@@ -6,12 +6,10 @@ values. Invariant: an update that is refused changes nothing.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, Protocol
 
-from orbitmq.broker.processors.admin_answers import REMARK_LEFT, kept_json
+from orbitmq.broker.processors.admin_answers import REMARK_LEFT
 from orbitmq.broker.stats import Stats
 from orbitmq.broker.system_info import RuntimeInfo
 from orbitmq.common import properties
@@ -28,7 +26,6 @@ from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Handler
 from orbitmq.store.message_store import MessageStore
 
-_TIMER_CHECK_POINT: Final = struct.Struct(">7q")  # times and offsets of the timer, then the version of them
 _EXPORTS: Final = frozenset({"topics", "subscriptiongroups", "consumeroffsets"})
 _READ_MODES: Final = {0: "true", 1: "false"}  # as madvise numbers them
 
@@ -45,10 +42,10 @@ class BrokerInfoSettings(Protocol):
 
 
 class BrokerInfoProcessor:
-    """25, 26, 28, 60, 61, 315, 354, 355, 907, 1007 and 2004.
+    """25, 26, 28, 315, 354, 355, 907, 1007 and 2004.
 
     `updated` is called after each update of the configuration; `permission_changed` when that changed what the broker may do, which name
-    servers have to hear. `folder` has the small files of the store, those too that only an original writes.
+    servers have to hear.
     """
 
     def __init__(
@@ -59,7 +56,6 @@ class BrokerInfoProcessor:
         stats: Stats,
         store: MessageStore,
         clock: Clock,
-        folder: Path,
         updated: Callable[[], object],
         permission_changed: Callable[[], object],
     ) -> None:
@@ -68,11 +64,9 @@ class BrokerInfoProcessor:
         self._stats = stats
         self._store = store
         self._clock = clock
-        self._folder = folder
         self._updated = updated
         self._permission_changed = permission_changed
-        self._started_ms = clock.now_ms()
-        self._version = DataVersion(timestamp=self._started_ms)
+        self._version = DataVersion(timestamp=clock.now_ms())
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -83,8 +77,6 @@ class BrokerInfoProcessor:
             RequestCode.GET_BROKER_HA_STATUS: self.get_ha_status,
             RequestCode.GET_BROKER_EPOCH_CACHE: self.get_epochs,
             RequestCode.SET_COMMITLOG_READ_MODE: self.set_read_mode,
-            RequestCode.GET_TIMER_CHECK_POINT: self.get_timer_check_point,
-            RequestCode.GET_TIMER_METRICS: self.get_timer_metrics,
             RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: self.check_rocksdb,
             RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: self.export_configuration,
         }
@@ -148,24 +140,7 @@ class BrokerInfoProcessor:
             ResponseCode.SYSTEM_ERROR, "this request only for controllerMode : there are no epochs where no controller elects masters"
         )
 
-    # -- what only other stores have: timers, RocksDB
-
-    def get_timer_check_point(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Tell how far timed messages were delivered: what an original that had this store last left; without one all that were."""
-        try:
-            kept = (self._folder / "timercheck").read_bytes()[: _TIMER_CHECK_POINT.size]
-        except FileNotFoundError:
-            kept = b""
-        except OSError as problem:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"timercheck cannot be read: {problem}; look at the disk") from problem
-        now_ms = self._clock.now_ms()
-        nothing = _TIMER_CHECK_POINT.pack(now_ms - now_ms % 1000, 0, 0, 0, 0, self._started_ms, 0)
-        return request.answer(ResponseCode.SUCCESS, body=kept if len(kept) == _TIMER_CHECK_POINT.size else nothing)
-
-    def get_timer_metrics(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Tell how many messages of each topic wait for their time: what an original that had this store last left."""
-        nothing = {"dataVersion": DataVersion(timestamp=self._started_ms).to_json(), "timingCount": {}}
-        return request.answer(ResponseCode.SUCCESS, body=kept_json(self._folder / "timermetrics") or fastjson.dumps(nothing))
+    # -- what only other stores have: RocksDB
 
     def check_rocksdb(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Compare queues in files with those in RocksDB: say that it was begun, as the original always does; here there are none."""

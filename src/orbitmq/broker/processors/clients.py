@@ -12,11 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from orbitmq.broker.clients import ClientInfo, Member
-from orbitmq.broker.consumers import Change, Consumers
+from orbitmq.broker.consumers import Change, ConsumerGroup, Consumers
+from orbitmq.broker.filters.consumer_filters import ConsumerFilters, expression_problem
 from orbitmq.broker.groups import Groups
+from orbitmq.broker.guards.subscriptions import Refusals, explained
 from orbitmq.broker.long_polling import PullHold
 from orbitmq.broker.producers import Producers
 from orbitmq.broker.queue_locks import QueueLocks
+from orbitmq.broker.settings.guards import SubscriptionConflict
 from orbitmq.broker.topics import Topics
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import MessageIllegal, ProtocolError, RemoteError, RemoteTimeout, RequestRefused
@@ -49,14 +52,12 @@ class ClientRules:
     notify_consumer_ids_changed: bool = True
     reject_pull_consumers: bool = False
     enable_property_filter: bool = False
+    subscription_conflict: SubscriptionConflict = SubscriptionConflict.WARN
     call_timeout_ms: int = 10_000  # of a question that is passed on to a client
 
 
 class ClientProcessor:
-    """Serves what clients and operators ask about clients.
-
-    `expression_problem` says what is wrong with an expression of a type, None when it can be used; `record_at` is the store's.
-    """
+    """Serves what clients and operators ask about clients. `record_at` is the store's."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class ClientProcessor:
         hold: PullHold,
         groups: Groups,
         topics: Topics,
-        expression_problem: Callable[[str, str | None], str | None],
+        filters: ConsumerFilters,
         record_at: Callable[[LogOffset], bytes | None],
         clock: Clock,
     ) -> None:
@@ -79,8 +80,9 @@ class ClientProcessor:
         self._hold = hold
         self._groups = groups
         self._topics = topics
-        self._expression_problem = expression_problem
+        self._filters = filters
         self._record_at = record_at
+        self._refusals = Refusals()
         self._clock = clock
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -106,12 +108,33 @@ class ClientProcessor:
         info = ClientInfo(data.client_id, request.language, request.version)
         now_ms = self._clock.monotonic_ms()
         full_wanted = data.fingerprint == 0
+        refused = []
         for consumer in data.consumers:
+            if (conflict := self._conflict(channel, info, data, consumer)) is not None:
+                refused.append(conflict)
+                continue
             full_wanted |= self._consumer_heard(channel, info, data, consumer, now_ms)
         for group in data.producer_groups:
             self._producers.register(group, channel, info, now_ms)
+        if refused:  # the other groups of the client are served
+            raise RequestRefused(ResponseCode.NO_PERMISSION, "; ".join(refused))
         header = headers.HeartbeatResponseHeader(support_heartbeat_v2=True, subscription_changed=full_wanted)
         return request.answer(ResponseCode.SUCCESS, header=header)
+
+    def _conflict(self, channel: Channel, info: ClientInfo, heartbeat: bodies.HeartbeatData, data: bodies.ConsumerData) -> str | None:
+        """Why a client may not be a member with the subscriptions that it has, if conflicts are refused; None when it may."""
+        known = self._consumers.find(data.group)
+        left_out = heartbeat.without_sub and heartbeat.fingerprint != 0
+        if left_out or known is None or self.rules.subscription_conflict is not SubscriptionConflict.REFUSE:
+            return None
+        found = known.conflicts_with(info.client_id, data.subscriptions)
+        if not found:
+            self._refusals.remove(channel, data.group)
+            return None
+        why = f"client {info.client_id} is kept out: {explained(data.group, found)} (subscriptionConflict=refuse)"
+        if self._refusals.add(data.group, channel, why):
+            log.warning("consumer_refused group=%s client=%s why='%s'", data.group, info.client_id, why)
+        return why
 
     def _consumer_heard(
         self, channel: Channel, info: ClientInfo, heartbeat: bodies.HeartbeatData, data: bodies.ConsumerData, now_ms: int
@@ -148,7 +171,10 @@ class ClientProcessor:
             fingerprint=heartbeat.fingerprint,
             keep_subscriptions=left_out,
             notifies=config.notify_consumer_ids_changed_enable and self.rules.notify_consumer_ids_changed,
+            warns=self.rules.subscription_conflict is SubscriptionConflict.WARN,
         )
+        if not left_out:
+            self._filters.heard(data.group, data.subscriptions)
         self._tell(change)
         return full_wanted
 
@@ -166,6 +192,7 @@ class ClientProcessor:
         for change in self._consumers.on_close(channel):
             self._tell(change)
         self._hold.drop(channel)
+        self._refusals.remove(channel)
 
     def hear_all(self) -> None:
         """Take a sign of life from whoever is connected."""
@@ -184,7 +211,9 @@ class ClientProcessor:
         self._locks.scan(now_ms)
 
     def _tell(self, change: Change) -> None:
-        """Let members rebalance; one that cannot be told will do so by itself within seconds."""
+        """Let members rebalance; one that cannot be told will do so by itself within seconds. A group that is gone filters nothing."""
+        if self._consumers.find(change.group) is None:
+            self._filters.left(change.group)
         for channel in change.notify:
             header = headers.NotifyConsumerIdsChangedRequestHeader(consumer_group=change.group)
             try:
@@ -201,7 +230,7 @@ class ClientProcessor:
                     f"The broker does not support consumer to filter message by {wanted.expression_type}; "
                     "set enablePropertyFilter=true in its configuration, or subscribe by tags",
                 )
-            problem = self._expression_problem(wanted.expression_type, wanted.sub_string)
+            problem = expression_problem(wanted.expression_type, wanted.sub_string)
             if problem is not None:
                 raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, problem)
         return request.answer(ResponseCode.SUCCESS)
@@ -240,8 +269,14 @@ class ClientProcessor:
             consume_type=group.consume_type,
             message_model=group.message_model,
             consume_from_where=group.consume_from_where,
+            conflicts=tuple(self.conflicts(group)),
         )
         return request.answer(ResponseCode.SUCCESS, body=body.encode())
+
+    def conflicts(self, group: ConsumerGroup) -> list[str]:
+        """What is wrong with the subscriptions of a group, for operators."""
+        is_off = self.rules.subscription_conflict is SubscriptionConflict.OFF
+        return [] if is_off else [*group.conflicts, *self._refusals.of(group.name)]
 
     def get_producer_connections(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         name = headers.GetProducerConnectionListRequestHeader.from_fields(request.ext_fields).producer_group

@@ -8,18 +8,16 @@ told to pass over as they are (there their offsets are deleted); CLONE_GROUP_OFF
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Final, Protocol
 
 from orbitmq.broker.consumers import Consumers
 from orbitmq.broker.groups import Groups
 from orbitmq.broker.offsets import Offsets
-from orbitmq.broker.processors.admin_answers import check_queue, kept_json
+from orbitmq.broker.processors.admin_answers import check_queue
 from orbitmq.broker.topic_names import check_group
 from orbitmq.broker.topics import Topics
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import RequestRefused
-from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.admin_groups import encode_group_list, encode_group_subscription
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.consume_stats import (
@@ -30,7 +28,7 @@ from orbitmq.protocol.bodies.consume_stats import (
     encode_correction_offsets,
     encode_time_spans,
 )
-from orbitmq.protocol.bodies.nameserver import DataVersion, TopicConfig, TopicList
+from orbitmq.protocol.bodies.nameserver import TopicConfig, TopicList
 from orbitmq.protocol.bodies.subscriptions import SubscriptionData
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
@@ -56,10 +54,9 @@ class ConsumerOffsetSettings(Protocol):
 
 
 class ConsumerOffsetProcessor:
-    """14, 15, 43, 45, 208, 300, 303, 308, 314, 317, 343 and 345.
+    """14, 15, 43, 208, 300, 303, 308, 314, 317, 343 and 345.
 
-    `address` is where clients reach this broker; `get_tps` says how many messages of a topic a group gets a second; `delay_file` holds how
-    far delayed messages were delivered.
+    `address` is where clients reach this broker; `get_tps` says how many messages of a topic a group gets a second.
     """
 
     def __init__(
@@ -74,7 +71,6 @@ class ConsumerOffsetProcessor:
         clock: Clock,
         address: Callable[[], str],
         get_tps: Callable[[str, str], float],
-        delay_file: Path,
     ) -> None:
         self._settings = settings
         self._topics = topics
@@ -85,15 +81,12 @@ class ConsumerOffsetProcessor:
         self._clock = clock
         self._address = address
         self._get_tps = get_tps
-        self._delay_file = delay_file
-        self._started_ms = clock.now_ms()
 
     def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self.query_offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update_offset,
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.get_all_offsets,
-            RequestCode.GET_ALL_DELAY_OFFSET: self.get_all_delay_offsets,
             RequestCode.GET_CONSUME_STATS: self.get_consume_stats,
             RequestCode.GET_BROKER_CONSUME_STATS: self.get_all_consume_stats,
             RequestCode.QUERY_CONSUME_TIME_SPAN: self.query_time_span,
@@ -149,11 +142,6 @@ class ConsumerOffsetProcessor:
 
     def get_all_offsets(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.answer(ResponseCode.SUCCESS, body=self._offsets.encode(pretty=False))
-
-    def get_all_delay_offsets(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Tell how far delayed messages were delivered: what an original that had this store last left."""
-        nothing = {"dataVersion": DataVersion(timestamp=self._started_ms).to_json(), "offsetTable": {}}
-        return request.answer(ResponseCode.SUCCESS, body=kept_json(self._delay_file) or fastjson.dumps(nothing))
 
     # -- what operators ask: how far behind
 

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from orbitmq.broker.consumers import Consumers
+from orbitmq.broker.filters.choosing import Filters
 from orbitmq.broker.groups import Groups
-from orbitmq.broker.long_polling import HeldPull, PullHold
+from orbitmq.broker.long_polling import HeldPull, PullHold, RecordOf
 from orbitmq.broker.offsets import Offsets
 from orbitmq.broker.plugins.interfaces import PluggableReads
 from orbitmq.broker.subscriptions import build_subscription
@@ -19,14 +20,14 @@ from orbitmq.broker.topics import Topics
 from orbitmq.common.errors import RequestRefused
 from orbitmq.protocol.bodies.groups import GroupConfig
 from orbitmq.protocol.bodies.nameserver import PERM_READ, TopicConfig
-from orbitmq.protocol.bodies.subscriptions import MessageModel, SubscriptionData, is_tag_type
+from orbitmq.protocol.bodies.subscriptions import MessageModel, SubscriptionData
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.pull import ForbiddenBy, PullForbiddenResponseHeader, PullMessageRequestHeader, PullMessageResponseHeader
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Handler, failure
 from orbitmq.store.dispatch import Arrival
-from orbitmq.store.reads import GetResult, GetStatus, TagsFilter
+from orbitmq.store.reads import GetResult, GetStatus, MessageFilter
 from orbitmq.store.types import QueueKey, QueueOffset
 
 COMMITS_OFFSET: Final = 1  # of the pull's system flag
@@ -84,6 +85,8 @@ class PullProcessor:
         hold: PullHold,
         monotonic_ms: Callable[[], int],
         listener: PullListener,
+        filters: Filters,
+        record_of: RecordOf,
         found: Found | None = None,
     ) -> None:
         self.settings = settings
@@ -95,6 +98,8 @@ class PullProcessor:
         self.hold = hold
         self.monotonic_ms = monotonic_ms
         self.listener = listener
+        self._filters = filters
+        self._record_of = record_of
         self._found = found
         self.serve_again: Callable[[HeldPull], bool] | None = None  # a faster way to answer one that waited, which may say no
 
@@ -112,7 +117,7 @@ class PullProcessor:
 
     def arrived(self, arrival: Arrival) -> None:
         """Answer the pulls that wait for this message."""
-        for pull in self.hold.on_arrival(arrival.queue, arrival.next_offset, arrival.tags_code):
+        for pull in self.hold.on_arrival(arrival.queue, arrival.next_offset, arrival.tags_code, self._record_of):
             self._again(pull)
 
     def expire(self) -> None:
@@ -141,11 +146,9 @@ class PullProcessor:
     def _pull(self, channel: Channel, request: RemotingCommand, *, may_wait: bool) -> RemotingCommand | None:
         header = PullMessageRequestHeader.from_fields(request.ext_fields)
         group, topic = self._checked(channel, request, header)
-        subscription = self._subscription(header, group)
+        wanted = self._wanted(header, group)
         reset = self.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         queue = QueueKey(header.topic, header.queue_id)
-        codes = subscription.wanted_codes
-        wanted = None if codes is None else TagsFilter(codes)
         result = self.reads.get(queue, QueueOffset(header.queue_offset), count_max=header.max_msg_nums, wanted=wanted)
         if may_wait and header.sys_flag & COMMITS_OFFSET:
             self.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, client=channel.remote_address)
@@ -231,18 +234,14 @@ class PullProcessor:
             )
         return group, topic
 
-    def _subscription(self, header: PullMessageRequestHeader, config: GroupConfig) -> SubscriptionData:
+    def _wanted(self, header: PullMessageRequestHeader, config: GroupConfig) -> MessageFilter | None:
         """What the pull wants: as it says, or as its group said in its last heartbeat."""
-        if header.sys_flag & HAS_SUBSCRIPTION:
+        is_own = bool(header.sys_flag & HAS_SUBSCRIPTION)
+        if is_own:
             subscription = build_subscription(header.topic, header.subscription, header.expression_type, header.sub_version)
         else:
             subscription = self._known_subscription(header, config)
-        if not is_tag_type(subscription.expression_type):
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {subscription.expression_type}: subscribe by tags",
-            )
-        return subscription
+        return self._filters.of_pull(header.consumer_group, subscription, header.sub_version, is_own=is_own)
 
     def _known_subscription(self, header: PullMessageRequestHeader, config: GroupConfig) -> SubscriptionData:
         name = header.consumer_group

@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from typing import Final, Protocol
 
 from orbitmq.broker.consumers import Consumers
+from orbitmq.broker.filters.consumer_filters import ConsumerFilter, ConsumerFilters
+from orbitmq.broker.filters.message_filters import ExpressionFilter
 from orbitmq.broker.plugins.interfaces import PluggableReads
 from orbitmq.broker.processors.admin_answers import REMARK_LEFT
 from orbitmq.common.errors import RequestRefused
 from orbitmq.protocol.bodies.admin_topics import ConsumeQueueEntries, QueueEntry, encode_entry_unit
-from orbitmq.protocol.bodies.subscriptions import SubscriptionData
+from orbitmq.protocol.bodies.consumer_filters import encode_filter
+from orbitmq.protocol.bodies.subscriptions import SubscriptionData, is_tag_type
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers import offsets as offset_headers
@@ -25,6 +28,7 @@ from orbitmq.store.batch_consume_queue import BatchConsumeQueue
 from orbitmq.store.consume_queue import Boundary, ConsumeQueue, Entry
 from orbitmq.store.consume_queue_ext import is_ext_address
 from orbitmq.store.message_store import MessageStore
+from orbitmq.store.reads import MessageFilter, TagsFilter
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset, StoreTimeMs
 
 _BY_TAGS: Final = "T"  # of indexType: the key is the text of a message's tags
@@ -43,11 +47,14 @@ class QuerySettings(Protocol):
 class QueryProcessor:
     """12, 29 to 33 and 321."""
 
-    def __init__(self, settings: QuerySettings, store: MessageStore, reads: PluggableReads, consumers: Consumers) -> None:
+    def __init__(
+        self, settings: QuerySettings, store: MessageStore, reads: PluggableReads, consumers: Consumers, filters: ConsumerFilters
+    ) -> None:
         self._settings = settings
         self._store = store
         self._reads = reads  # what plug-ins may change of it
         self._consumers = consumers
+        self._filters = filters
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -127,22 +134,33 @@ class QueryProcessor:
         queue = queues.plain.find(topic, queue_id) or queues.batch.find(topic, queue_id)
         if queue is None or not queue.min_offset <= index < queue.max_offset:
             return request.answer(ResponseCode.SUCCESS, f"Index {index} of {queue_id}@{topic} is not exist!")
-        subscription = filter_data = None
+        subscription = filter_data = wanted = None
         if header.consumer_group is not None:
             group = self._consumers.find(header.consumer_group)
             subscription = None if group is None else group.subscriptions.get(topic)
-            filter_data = f"{header.consumer_group}@{topic} is not online!" if subscription is None else "null"
+            filter_data = f"{header.consumer_group}@{topic} is not online!"
+            if subscription is not None:
+                known = self._filters.find(topic, header.consumer_group)
+                filter_data = "null" if known is None else encode_filter(known.data)
+                wanted = _filter_of(subscription, known)
         body = ConsumeQueueEntries(
             min_offset=queue.min_offset,
             max_offset=queue.max_offset,
-            entries=_entries(queue, index, index + min(header.count or 0, _ENTRIES_MAX), subscription),
+            entries=_entries(queue, index, index + min(header.count or 0, _ENTRIES_MAX), wanted),
             subscription=subscription,
             filter_data=filter_data,
         )
         return request.answer(ResponseCode.SUCCESS, REMARK_LEFT, body=body.encode())
 
 
-def _entries(queue: ConsumeQueue | BatchConsumeQueue, begin: int, end: int, subscription: SubscriptionData | None) -> Iterator[QueueEntry]:
+def _filter_of(subscription: SubscriptionData, known: ConsumerFilter | None) -> MessageFilter:
+    """What pulls of a group that subscribes so are answered by."""
+    if is_tag_type(subscription.expression_type) or known is None:
+        return TagsFilter(subscription.wanted_codes)
+    return ExpressionFilter(known.expression, known.data)
+
+
+def _entries(queue: ConsumeQueue | BatchConsumeQueue, begin: int, end: int, wanted: MessageFilter | None) -> Iterator[QueueEntry]:
     """The entries of the messages in a range, as far as there are any; one for each batch in a queue of batches."""
     while begin < end:
         if isinstance(queue, BatchConsumeQueue):
@@ -156,21 +174,23 @@ def _entries(queue: ConsumeQueue | BatchConsumeQueue, begin: int, end: int, subs
             if entry is None:
                 return
             begin += 1
-            yield _with_unit(queue, entry, subscription)
+            yield _with_unit(queue, entry, wanted)
 
 
-def _with_unit(queue: ConsumeQueue, entry: Entry, subscription: SubscriptionData | None) -> QueueEntry:
-    """The entry with what the ext file says of it, if that is where its tags code is."""
+def _with_unit(queue: ConsumeQueue, entry: Entry, wanted: MessageFilter | None) -> QueueEntry:
+    """The entry with what the ext file says of it, if that is where its tags code is; and whether a pull would look at its message."""
     if not is_ext_address(entry.tags_code):
         return QueueEntry(*entry)
     unit = queue.ext_unit(entry.tags_code)
     if unit is None:
         return QueueEntry(*entry, problem=f"Cq extend not exist!addr: {entry.tags_code}")
-    codes = None if subscription is None else subscription.wanted_codes
+    codes = None if wanted is None else wanted.tags_codes
+    is_of_tags = codes is None or unit.tags_code in codes
     return QueueEntry(
         entry.log_offset,
         entry.size,
         unit.tags_code,
-        unit=encode_entry_unit(unit.tags_code, unit.store_time_ms, unit.size),
-        matches=subscription is not None and (codes is None or unit.tags_code in codes),
+        unit=encode_entry_unit(unit.tags_code, unit.store_time_ms, unit.size, unit.bits),
+        matches=wanted is not None and is_of_tags and wanted.matches_entry(unit.tags_code, unit),
+        bits=unit.bits,
     )

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from orbitmq.broker import retries
 from orbitmq.broker.admission import Busy, Cause
 from orbitmq.broker.groups import Groups
+from orbitmq.broker.guards.dedup import DedupWindow, First, is_deduplicated
 from orbitmq.broker.plugins.interfaces import PluggableStore
+from orbitmq.broker.processors.safe_answers import OUTCOMES as OUTCOMES
+from orbitmq.broker.processors.safe_answers import SafeAnswers
 from orbitmq.broker.topic_names import check_topic
-from orbitmq.broker.topics import READ_WRITE, Topics
+from orbitmq.broker.topics import Topics
 from orbitmq.common.errors import MessageIllegal, RequestRefused, StoreError, StoreFull, StoreReadOnly, WriteFailed
-from orbitmq.common.topic_names import DEAD_LETTER_PREFIX, FORBIDDEN_TO_SEND, RETRY_PREFIX
+from orbitmq.common.topic_names import FORBIDDEN_TO_SEND, RETRY_PREFIX
 from orbitmq.message import batch, flags, hosts, properties
 from orbitmq.message.message_id import offset_id
 from orbitmq.message.record_write import Message
@@ -24,28 +28,21 @@ from orbitmq.protocol.bodies.nameserver import PERM_WRITE, TopicConfig
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader
-from orbitmq.protocol.versions import V3_4_9
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Handler
-from orbitmq.store.config import FlushMode
-from orbitmq.store.group_commit import Outcome
 from orbitmq.store.log_batch import Appended
 from orbitmq.store.message_store import MessageStore
 
 BORN_HOST: Final = "born_host"  # of a channel's attributes: its peer as records hold it
+_NEVER: Final = "-1"  # the delay level of dead letters
 _DELAYED: Final = (
     properties.DELAY,
     properties.TIMER_DELAY_SEC,
     properties.TIMER_DELAY_MS,
     properties.TIMER_DELIVER_MS,
 )
-OUTCOMES: Final = {
-    Outcome.DONE: (ResponseCode.SUCCESS, None),
-    Outcome.TIMED_OUT: (
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        "the disk did not confirm the message in time; it is stored, and may be safe soon",
-    ),
-}
+
+_Append: TypeAlias = Callable[[Sequence[Message]], list[Appended]]
 
 
 class SendSettings(Protocol):
@@ -72,6 +69,10 @@ class SendListener(Protocol):
 
     def refused(self, cause: str, count: int = 1) -> None:
         """So many sends were refused for the broker's sake, not for their own."""
+        ...
+
+    def dead_letter(self, topic: str, group: str) -> None:
+        """A group gave up a message of the topic."""
         ...
 
 
@@ -129,6 +130,9 @@ class SendProcessor:
         self.listener = listener
         self._random = random
         self.busy = busy
+        self._answers = SafeAnswers(store, topics)
+        self.window: DedupWindow | None = None  # of messages that are not to be stored twice
+        self.is_in_order: Callable[[str], bool] = lambda _group: False  # whether a group consumes in order now
         self.placers: Sequence[Placer] = ()  # in the order in which they are asked
 
     def handlers(self) -> dict[int, Handler]:
@@ -145,7 +149,7 @@ class SendProcessor:
         if header.batch:
             return self._store_batch(channel, request, header)
         sent = self._checked(channel, request, header)
-        return self._answered(channel, request, sent, lambda: [self._messages.append(sent.message)])
+        return self._answered(channel, request, sent, [sent.message], self._append_each)
 
     def _store_batch(self, channel: Channel, request: RemotingCommand, header: SendMessageRequestHeader) -> RemotingCommand | None:
         """Store the messages of a batch one behind the other, each with the properties that its producer gave it and no more."""
@@ -155,13 +159,13 @@ class SendProcessor:
         try:
             if sent.topic.attributes.get("queue.type") == "BatchCQ":
                 batch.make_inner(sent.message)
-                return self._answered(channel, request, sent, lambda: [self._messages.append(sent.message)])
+                return self._answered(channel, request, sent, [sent.message], self._append_each)
             messages = batch.split(sent.message)
         except MessageIllegal as error:
             raise _illegal(str(error)) from error
         if not messages:
             raise _illegal("a batch without a message; send at least one")
-        return self._answered(channel, request, sent, lambda: self._messages.append_batch(messages))
+        return self._answered(channel, request, sent, messages, self._messages.append_batch)
 
     # -- what may be sent
 
@@ -174,6 +178,45 @@ class SendProcessor:
 
     def _checked(self, channel: Channel, request: RemotingCommand, header: SendMessageRequestHeader) -> _Sent:
         """Everything that can be refused, in the original's order; then the message as it will be stored."""
+        topic, queue_id = self.place_of(header)
+        found = properties.parse(header.properties or "")
+        self._check_kind(found, header)
+        reconsume_times = header.reconsume_times or 0
+        raw = properties.without((header.properties or "").encode("utf-8", "replace"), properties.POP_CK)
+        told_queue_id, more = queue_id, self.added_properties()
+        if header.topic.startswith(RETRY_PREFIX) and self._comes_too_often(request, header):
+            group = header.topic.removeprefix(RETRY_PREFIX)
+            topic, queue_id = retries.dead_letter_topic(self.topics, group), retries.DEAD_LETTER_QUEUE
+            raw, more[properties.DELAY] = properties.without(raw, properties.DELAY), _NEVER
+            found[properties.DELAY] = _NEVER
+            self.listener.dead_letter(found.get(properties.RETRY_TOPIC, header.topic), group)
+        unique_key = found.get(properties.UNIQUE_KEY)
+        if unique_key is None and not header.batch:
+            unique_key = more[properties.UNIQUE_KEY] = self._new_unique_key()
+        message = Message(
+            topic.name.encode(),
+            request.body or b"",
+            born_host=born_host_of(channel),
+            born_time_ms=header.born_timestamp,
+            queue_id=queue_id,
+            flag=header.flag,
+            sys_flag=header.sys_flag | (flags.MULTI_TAGS if topic.filter_type == "MULTI_TAG" else 0),
+            reconsume_times=reconsume_times,
+            properties=properties.extended(raw, more),
+        )
+        placed = self._placed(message, found)
+        return _Sent(header, topic, placed.message, told_queue_id, placed.recall_handle, unique_key, found.get(properties.WAIT) != "false")
+
+    def _placed(self, message: Message, found: Mapping[str, str]) -> Placed:
+        """Where the message waits, if it has to: the first placer that knows its kind says so."""
+        for placer in self.placers:
+            placed = placer.place(message, found)
+            if placed is not None:
+                return placed
+        return Placed(message)
+
+    def place_of(self, header: SendMessageRequestHeader) -> tuple[TopicConfig, int]:
+        """The topic and the queue that a header names, if anything may be sent there now; a topic is created if need be."""
         settings, now_ms = self.settings, self.now_ms()
         if now_ms < settings.start_accept_send_request_time_stamp:
             raise RequestRefused(
@@ -194,37 +237,7 @@ class SendProcessor:
                     ResponseCode.SYSTEM_ERROR, f"topic[{header.topic}] has no queue to write to: give it one, or send to a queue by its id"
                 )
             queue_id = self._random.randrange(topic.write_queue_nums)
-        found = properties.parse(header.properties or "")
-        self._check_kind(found, header)
-        reconsume_times = header.reconsume_times or 0
-        if header.topic.startswith(RETRY_PREFIX):
-            topic, queue_id = self._retried(request, header, topic, queue_id, reconsume_times)
-        unique_key = found.get(properties.UNIQUE_KEY)
-        more = self.added_properties()
-        if unique_key is None and not header.batch:
-            unique_key = more[properties.UNIQUE_KEY] = self._new_unique_key()
-        raw = properties.without((header.properties or "").encode("utf-8", "replace"), properties.POP_CK)
-        message = Message(
-            topic.name.encode(),
-            request.body or b"",
-            born_host=born_host_of(channel),
-            born_time_ms=header.born_timestamp,
-            queue_id=queue_id,
-            flag=header.flag,
-            sys_flag=header.sys_flag | (flags.MULTI_TAGS if topic.filter_type == "MULTI_TAG" else 0),
-            reconsume_times=reconsume_times,
-            properties=properties.extended(raw, more),
-        )
-        placed = self._placed(message, found)
-        return _Sent(header, topic, placed.message, queue_id, placed.recall_handle, unique_key, found.get(properties.WAIT) != "false")
-
-    def _placed(self, message: Message, found: Mapping[str, str]) -> Placed:
-        """Where the message waits, if it has to: the first placer that knows its kind says so."""
-        for placer in self.placers:
-            placed = placer.place(message, found)
-            if placed is not None:
-                return placed
-        return Placed(message)
+        return topic, queue_id
 
     def _topic(self, header: SendMessageRequestHeader) -> TopicConfig:
         found = self.topics.find(header.topic)
@@ -250,32 +263,25 @@ class SendProcessor:
         return found
 
     def _check_kind(self, found: dict[str, str], header: SendMessageRequestHeader) -> None:
-        """Refuse what has to wait for its time or for its transaction: an ordinary message would be neither late nor undone."""
+        """Refuse what cannot wait for its time or for its transaction: an ordinary message would be neither late nor undone."""
         delayed = next((name for name in _DELAYED if found.get(name, "0") != "0"), None)
-        if delayed is not None:
+        if header.batch and delayed is not None:
+            raise _illegal(f"property {delayed}={found[delayed]}: the messages of a batch cannot come later; send them one by one")
+        is_prepared = found.get(properties.TRANSACTION_PREPARED, "").lower() == "true"
+        if header.batch and (is_prepared or header.sys_flag & flags.TransactionType.ROLLBACK):
+            raise _illegal(f"property {properties.TRANSACTION_PREPARED}: a batch cannot be of a transaction; send its messages one by one")
+        if header.sys_flag & flags.TransactionType.ROLLBACK and not is_prepared:
             raise _illegal(
-                f"property {delayed}={found[delayed]}: this broker delivers no message later; send it without, or to another broker"
+                f"system flag {header.sys_flag:#x} says that the message is of a transaction, and property "
+                f"{properties.TRANSACTION_PREPARED} does not: set it to true, or send an ordinary message"
             )
-        if found.get(properties.TRANSACTION_PREPARED) == "true" or header.sys_flag & flags.TransactionType.ROLLBACK:
-            raise _illegal(f"property {properties.TRANSACTION_PREPARED}: this broker has no transactions; send an ordinary message")
 
-    def _retried(
-        self, request: RemotingCommand, header: SendMessageRequestHeader, topic: TopicConfig, queue_id: int, reconsume_times: int
-    ) -> tuple[TopicConfig, int]:
-        """Where a message goes that a consumer sends back by itself: to the retry topic, or to the dead letters once it came too often."""
+    def _comes_too_often(self, request: RemotingCommand, header: SendMessageRequestHeader) -> bool:
+        """Whether a message that a consumer sends to its retry topic is a dead letter: one of a group that consumes in order always is."""
         name = header.topic.removeprefix(RETRY_PREFIX)
-        group = self._groups.find(name)
-        if group is None:
-            raise RequestRefused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {name}: create it, or set autoCreateSubscriptionGroup=true",
-            )
-        times_max = group.retry_max_times
-        if request.version >= V3_4_9 and header.max_reconsume_times is not None:
-            times_max = header.max_reconsume_times
-        if reconsume_times <= times_max:
-            return topic, queue_id
-        return self.topics.for_send_back(DEAD_LETTER_PREFIX + name, 1, READ_WRITE), 0
+        group = retries.group_of(self._groups, name)
+        times_max = retries.times_max(group, header.max_reconsume_times, request.version)
+        return (header.reconsume_times or 0) > times_max or self.is_in_order(name)
 
     def added_properties(self) -> dict[str, str | None]:
         """What the broker adds to every message."""
@@ -289,45 +295,43 @@ class SendProcessor:
     # -- what is answered, and when
 
     def _answered(
-        self, channel: Channel, request: RemotingCommand, sent: _Sent, append: Callable[[], list[Appended]]
+        self, channel: Channel, request: RemotingCommand, sent: _Sent, messages: Sequence[Message], append: _Append
     ) -> RemotingCommand | None:
-        """Store it, and answer: at once, or when the disk has it."""
-        appended = self.committed(append)
+        """Store them, but for those that are stored already if that is to be known, and answer: at once, or when the disk has them."""
+        stored: Sequence[Appended | First]
+        if self.window is None or not is_deduplicated(sent.header.topic):
+            stored = self._stored(sent, messages, append)
+        else:
+            firsts = stored = self._stored_once(self.window, sent, messages, append)
+            sent = sent._replace(queue_id=firsts[0].queue_id, recall_handle=firsts[0].recall_handle)
+        answer = request.answer(ResponseCode.SUCCESS, header=self._header(sent, stored))
+        end = max(each.end for each in stored)
+        return self._answers.give(channel, request, answer, end, sent.topic.name, waits=sent.waits, count=len(stored))
+
+    def _append_each(self, messages: Sequence[Message]) -> list[Appended]:
+        return [self._messages.append(message) for message in messages]
+
+    def _stored(self, sent: _Sent, messages: Sequence[Message], append: _Append) -> list[Appended]:
+        appended = self.committed(lambda: append(messages))
         self.listener.stored(sent.topic.name, len(appended), sum(each.size for each in appended))
-        header = self._header(sent, appended)
-        is_safe = self.store.config.flush_mode is FlushMode.ASYNC or not sent.waits
-        if is_safe and self.topics.is_saved(sent.topic.name):
-            return request.answer(ResponseCode.SUCCESS, header=header)
+        return appended
 
-        if request.is_oneway:
-            return None
-
-        def tell(outcome: Outcome) -> None:
-            code, remark = OUTCOMES.get(outcome, (ResponseCode.SERVICE_NOT_AVAILABLE, self.store.refusal))
-            self._send_when_topic_is_saved(channel, sent.topic.name, request.answer(code, remark, header=header))
-
-        if is_safe:
-            tell(Outcome.DONE)
-        else:
-            self.store.when_safe(appended[-1].end, tell, len(appended))
-        return None
-
-    def _send_when_topic_is_saved(self, channel: Channel, topic: str, answer: RemotingCommand) -> None:
-        """Send the answer; for a topic that is new, once a restart would know it too: without it nobody could read the message."""
-
-        def tell(failure: Exception | None) -> None:
-            if failure is not None and answer.code == ResponseCode.SUCCESS:
-                answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
-                answer.remark = (
-                    f"the message is stored, and its topic[{topic}], which is new, could not be saved: {failure}; it is tried again, "
-                    "and has to be created anew if the broker stops before"
-                )
-            channel.send(answer)
-
-        if self.topics.is_saved(topic):
-            channel.send(answer)
-        else:
-            self.topics.when_saved(tell)
+    def _stored_once(self, window: DedupWindow, sent: _Sent, messages: Sequence[Message], append: _Append) -> list[First]:
+        """Store those that the window does not know, and say where all of them are."""
+        topic, now_ms = sent.header.topic, self.now_ms()
+        keys = [properties.parse(message.properties).get(properties.UNIQUE_KEY) for message in messages]
+        known = [None if key is None else window.find(topic, key, now_ms) for key in keys]
+        fresh = [message for message, first in zip(messages, known, strict=True) if first is None]
+        stored = iter(self._stored(sent, fresh, append) if fresh else ())
+        firsts = []
+        for key, first in zip(keys, known, strict=True):
+            if first is None:
+                new = next(stored)
+                first = First(new.offset, new.end, sent.queue_id, new.queue_offset, new.store_time_ms, sent.recall_handle)
+                if key is not None:
+                    window.remember(topic, key, first)
+            firsts.append(first)
+        return firsts
 
     def committed(self, append: Callable[[], list[Appended]], pending_count: int = 0) -> list[Appended]:
         """Append and write, along with so many messages that were appended before."""
@@ -349,7 +353,7 @@ class SendProcessor:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the message was not stored: {error}") from error
         return appended
 
-    def _header(self, sent: _Sent, appended: list[Appended]) -> SendMessageResponseHeader:
+    def _header(self, sent: _Sent, appended: Sequence[Appended | First]) -> SendMessageResponseHeader:
         return SendMessageResponseHeader(
             msg_id=",".join(offset_id(self.store_host, each.offset) for each in appended),
             queue_id=sent.queue_id,
@@ -363,7 +367,8 @@ class SendProcessor:
 
 def send_header(request: RemotingCommand) -> SendMessageRequestHeader:
     """The header of a send in either spelling."""
-    kind = SendMessageRequestHeader if request.code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
+    in_full = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
+    kind = SendMessageRequestHeader if request.code in in_full else SendMessageRequestHeaderV2
     return kind.from_fields(request.ext_fields)
 
 

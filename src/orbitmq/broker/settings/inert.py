@@ -20,8 +20,8 @@ _THREADS: Final = "One event loop answers requests as they come: there are no su
 _ROCKSDB: Final = "There is no RocksDB here."
 _LITE: Final = "Lite topics and light queues are not served."
 _POP: Final = "Pop consumption is not served."
-_TIMER: Final = "Delayed and timed messages are not delivered yet."
-_TRANSACTIONS: Final = "Transactions are not served yet."
+_TIMER: Final = "Delayed and timed messages are delivered by the loop, each batch before the next, and tried again until they are stored."
+_TRANSACTIONS: Final = "The end of a transaction is written together with its message: none waits for others."
 _REPLICATION: Final = "This broker is a master without slaves."
 _FILTER_SERVERS: Final = "No filter server is started; one that registers is told to name servers."
 _COMPACTION: Final = "Compaction of topics is not served."
@@ -29,9 +29,9 @@ _COLD: Final = "Reads of old messages are not throttled."
 _METRICS: Final = "All figures are kept, and exported to Prometheus alone."
 _MEMORY: Final = "A knob of Java's locks, buffers and mapped files."
 _RECOVERY: Final = "Recovery, index and retention have rules of their own here, which docs/format/store.md tells."
-_FILTER: Final = "Filters read every message that they decide on, and counts are exact."
+_FILTER: Final = "Counts are exact, and bits of filters are as many as the keys of filters make them."
 _CLIENTS: Final = (
-    "Offsets are safe when a commit is answered; clients are known until 120 s of silence; replies and subscriptions have no further rules."
+    "Offsets are safe when a commit is answered; clients are known until 120 s of silence; subscriptions have no further rules."
 )
 
 _BROKER: Final = {
@@ -42,7 +42,7 @@ _BROKER: Final = {
         +loadBalanceProcessorThreadPoolNums=32 heartbeatThreadPoolNums=2 +recoverThreadPoolNums=32
         endTransactionThreadPoolNums=12 putThreadPoolQueueCapacity=10000 pullThreadPoolQueueCapacity=100000
         +litePullThreadPoolQueueCapacity=100000 +ackThreadPoolQueueCapacity=100000
-        replyThreadPoolQueueCapacity=10000 queryThreadPoolQueueCapacity=20000 clientManagerThreadPoolQueueCapacity=1000000
+        queryThreadPoolQueueCapacity=20000 clientManagerThreadPoolQueueCapacity=1000000
         consumerManagerThreadPoolQueueCapacity=1000000 heartbeatThreadPoolQueueCapacity=50000
         endTransactionPoolQueueCapacity=100000 +loadBalanceThreadPoolQueueCapacity=100000 isolateLogEnable=false
         +asyncSendEnable=true +enableFastChannelEventProcess=false waitTimeMillsInPullQueue=5000
@@ -77,12 +77,8 @@ _BROKER: Final = {
         +popResponseReturnActualRetryTopic=false +popInflightMessageThreshold=10000 +enablePopMessageThreshold=false
         +skipWhenCKRePutReachMaxTimes=false +appendAckAsync=false +appendCkAsync=false
     """,
-    _TIMER: """
-        +delayOffsetUpdateVersionStep=200 +allowRecallWhenBrokerNotWriteable=true +recallMessageEnable=false
-    """,
     _TRANSACTIONS: """
-        rejectTransactionMessage=false transactionTimeOut=6000 transactionCheckMax=15 transactionCheckInterval=30000
-        +transactionMetricFlushInterval=10000 +transactionOpMsgMaxSize=4096 +transactionOpBatchInterval=3000
+        +transactionOpMsgMaxSize=4096 +transactionOpBatchInterval=3000
     """,
     _REPLICATION: """
         +sendHeartbeatTimeoutMillis=1000 +brokerHeartbeatInterval=1000 +brokerNotActiveTimeoutMillis=10000
@@ -107,13 +103,9 @@ _BROKER: Final = {
     _MEMORY: """
         highSpeedMode=false transferMsgByHeap=true
     """,
-    _FILTER: """
-        enableCalcFilterBitMap=false expectConsumerNumUseFilter=32 maxErrorRateOfBloomFilter=20 filterDataCleanTimeSpan=86400000
-        filterSupportRetry=false
-    """,
     _CLIENTS: """
         flushConsumerOffsetHistoryInterval=60000 +enableBroadcastOffsetStore=true +broadcastOffsetExpireSecond=120
-        +broadcastOffsetExpireMaxSecond=300 +realTimeNotifyConsumerChange=true storeReplyMessageEnable=true
+        +broadcastOffsetExpireMaxSecond=300 +realTimeNotifyConsumerChange=true
         +useStaticSubscription=false +channelExpiredTimeout=120000 +subscriptionExpiredTimeout=600000 +enableRegisterProducer=true
     """,
 }
@@ -127,7 +119,8 @@ _STORE: Final = {
     _ROCKSDB: """
         +timerRocksDBEnable=false +timerRocksDBStopScan=false +timerRocksDBPrecisionMs=1000 +timerRocksDBRollMaxTps=8000.0
         +timerRocksDBTimeExpiredMaxTps=200000.0 +timerRocksDBRollIntervalHours=1 +timerRocksDBRollRangeHours=2
-        +transRocksDBEnable=false +indexRocksDBEnable=false +maxRocksDBIndexQueryDays=7 +iteratorWhenUseRocksdbConsumeQueue=true
+        +transRocksDBEnable=false +transWriteOriginTransHalfEnable=true +indexRocksDBEnable=false +maxRocksDBIndexQueryDays=7
+        +iteratorWhenUseRocksdbConsumeQueue=true
         +cleanRocksDBDirtyCQIntervalMin=60 +statRocksDBCQIntervalSec=10 +memTableFlushIntervalMs=3600000
         +realTimePersistRocksDBConfig=true +enableRocksDBLog=false +rocksdbCQDoubleWriteEnable=false
         +combineCQLoadingCQTypes=default;defaultRocksDB +combineCQPreferCQType=default +combineAssignOffsetCQType=default
@@ -139,18 +132,12 @@ _STORE: Final = {
         enableLmq=false enableMultiDispatch=false maxLmqConsumeQueueNum=20000 +enableLmqQuota=false
     """,
     _TIMER: """
-        +mappedFileSizeTimerLog=104857600 +timerPrecisionMs=1000 +timerRollWindowSlot=172800 +timerFlushIntervalMs=1000
-        +timerEnableDisruptor=false +timerEnableCheckMetrics=true +timerInterceptDelayLevel=false +timerMaxDelaySec=259200
-        +timerWheelSnapshotFlush=false +disappearTimeAfterStart=-1 +timerStopEnqueue=false +timerCheckMetricsWhen=05
-        +timerSkipUnknownError=false +timerWarmEnable=false +timerStopDequeue=false +timerEnableRetryUntilSuccess=false
-        +timerCongestNumEachSlot=2147483647 +timerMetricSmallThreshold=1000000 +timerProgressLogIntervalMs=10000
+        +timerEnableDisruptor=false +timerEnableCheckMetrics=true +timerInterceptDelayLevel=false +timerWheelSnapshotFlush=false
+        +disappearTimeAfterStart=-1 +timerCheckMetricsWhen=05 +timerSkipUnknownError=false +timerWarmEnable=false
+        +timerEnableRetryUntilSuccess=false +timerMetricSmallThreshold=1000000 +timerProgressLogIntervalMs=10000
         +timerWheelSnapshotIntervalMs=10000 +timerRecallToTimeWheelEnable=true +timerRecallToTimelineEnable=true
-        flushDelayOffsetInterval=10000 enableScheduleMessageStats=true enableScheduleAsyncDeliver=false
-        scheduleAsyncDeliverMaxPendingLimit=2000 scheduleAsyncDeliverMaxResendNum2Blocked=3 +timerColdDataCheckIntervalMs=60000
-        +appendTopicForTimerDeleteKey=false
-    """,
-    _TRANSACTIONS: """
-        +transWriteOriginTransHalfEnable=true
+        enableScheduleMessageStats=true enableScheduleAsyncDeliver=false scheduleAsyncDeliverMaxPendingLimit=2000
+        scheduleAsyncDeliverMaxResendNum2Blocked=3 +timerColdDataCheckIntervalMs=60000
     """,
     _REPLICATION: """
         storePathDLedgerCommitLog +storePathEpochFile +storePathBrokerIdentity haSendHeartbeatInterval=5000

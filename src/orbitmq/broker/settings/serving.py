@@ -9,8 +9,6 @@ from typing import ClassVar
 
 from orbitmq.common.config import APACHE_5, OWN, Long, Settings, Use, key
 
-_NO_ACCESS_CONTROL = "This broker has no access control yet: who reaches its port may do everything. Keep the port among friends."
-
 
 class MetricsExporter(Enum):
     """How metrics leave the broker."""
@@ -83,7 +81,6 @@ class BrokerSettings(Settings):
         True, "Whether consumers are told at once when others of their group come and go.", dynamic=True
     )
     reject_pull_consumer_enable: bool = key(False, "Whether pull consumers are turned away.", dynamic=True, releases=APACHE_5)
-    enable_property_filter: bool = key(False, "Whether consumers may choose messages by SQL92 expressions.", dynamic=True)
     long_polling_enable: bool = key(True, "Whether a pull that finds nothing waits for a message.", dynamic=True)
     short_polling_time_mills: Long = key(1000, "How long it waits when `longPollingEnable` is off, ms.", minimum=0, dynamic=True)
     lite_pull_message_enable: bool = key(True, "Whether lite pull consumers are served.", dynamic=True, releases=APACHE_5)
@@ -131,7 +128,7 @@ class BrokerSettings(Settings):
         "Further keys, separated by `;`, that no run-time update may touch.",
         releases=APACHE_5,
     )
-    acl_enable: bool = key(False, _NO_ACCESS_CONTROL, use=Use.REFUSED)
+    acl_enable: bool = key(False, "Whether the accounts of `plain_acl.yml` say who may do what: see access-control.md.")
     enable_controller_mode: bool = key(
         False, "There is no controller that could elect a master among replicas.", use=Use.REFUSED, releases=APACHE_5
     )
@@ -141,16 +138,6 @@ class BrokerSettings(Settings):
     config_manager_version: str = key(
         "v1", "Topics, groups and offsets are kept as JSON files: there is no RocksDB here.", use=Use.REFUSED, releases=APACHE_5
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AccessSettings(Settings):
-    """The original's access control of 5.x, as far as it must not be believed to be there."""
-
-    SECTION: ClassVar[str] = "authConfig"
-
-    authentication_enabled: bool = key(False, _NO_ACCESS_CONTROL, use=Use.REFUSED, releases=APACHE_5)
-    authorization_enabled: bool = key(False, _NO_ACCESS_CONTROL, use=Use.REFUSED, releases=APACHE_5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,5 +154,10 @@ class OwnBrokerSettings(Settings):
         "The port that only sends and administration use; 0 = `listenPort` - 2, as in the original.",
         minimum=0,
         maximum=65535,
+        releases=OWN,
+    )
+    acl_folder: str = key(
+        "",
+        "Where `plain_acl.yml`, and `acl` with further files, are; `conf` in `rocketmqHome` when it is not set, in the store without that.",
         releases=OWN,
     )

@@ -82,9 +82,6 @@ class StoreSettings(Settings):
         name="forceVerifyPropCRC",
         releases=APACHE_5,
     )
-    message_delay_level: str = key(
-        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", "How long each delay level waits: numbers with s, m, h or d."
-    )
 
     max_filter_message_size: int = key(
         16_000,
@@ -140,7 +137,6 @@ class StoreSettings(Settings):
     )
     duplication_enable: bool = key(False, _ONE_MASTER, use=Use.REFUSED)
     store_type: str = key("default", "Queues are kept in files: there is no RocksDB here.", use=Use.REFUSED, releases=APACHE_5)
-    timer_wheel_enable: bool = key(True, "Whether the broker has the topic of timed messages from the start.", releases=APACHE_5)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,9 +90,11 @@ class QueueEntry(NamedTuple):
     unit: str | None = None
     matches: bool = False
     problem: str | None = None
+    bits: bytes = b""
 
     def to_json(self) -> dict[str, Any]:
         return fastjson.bean(
+            bitMap=_bit_text(self.bits) if self.bits else None,
             eval=self.matches,
             extendDataJson=self.unit,
             msg=self.problem,
@@ -102,9 +104,15 @@ class QueueEntry(NamedTuple):
         )
 
 
-def encode_entry_unit(tags_code: int, store_time_ms: int, size: int) -> str:
+def encode_entry_unit(tags_code: int, store_time_ms: int, size: int, bits: bytes = b"") -> str:
     """What the ext file says of an entry, as a text inside the answer."""
-    return fastjson.dumps({"msgStoreTime": store_time_ms, "size": size, "tagsCode": tags_code}).decode()
+    signed = [byte - (byte >> 7 << 8) for byte in bits] or None
+    return fastjson.dumps(fastjson.bean(filterBitMap=signed, msgStoreTime=store_time_ms, size=size, tagsCode=tags_code)).decode()
+
+
+def _bit_text(bits: bytes) -> str:
+    """The bits from the last to the first, eight bytes to a line."""
+    return "".join(f"{bits[at]:08b}" + ("" if at % 8 else "\n") for at in reversed(range(len(bits))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

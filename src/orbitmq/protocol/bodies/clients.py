@@ -7,7 +7,7 @@ say who or which group it is about, raises ProtocolError.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -224,6 +224,7 @@ class ConsumerConnection:
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
     consume_from_where: ConsumeFromWhere | None = None
+    conflicts: Sequence[str] = ()  # in what members subscribe differently; ours alone tells it, and only when they do
 
     def encode(self) -> bytes:
         return fastjson.dumps(
@@ -232,6 +233,7 @@ class ConsumerConnection:
                 consumeFromWhere=enum_name(self.consume_from_where),
                 consumeType=enum_name(self.consume_type),
                 messageModel=enum_name(self.message_model),
+                subscriptionConflicts=list(self.conflicts) or None,
                 subscriptionTable={topic: subscription.to_json() for topic, subscription in self.subscriptions.items()},
             )
         )
@@ -246,6 +248,7 @@ class ConsumerConnection:
             consume_type=enum_member(members, "consumeType", ConsumeType),
             message_model=enum_member(members, "messageModel", MessageModel),
             consume_from_where=enum_member(members, "consumeFromWhere", ConsumeFromWhere),
+            conflicts=tuple(texts(members.get("subscriptionConflicts"))),
         )
 
 

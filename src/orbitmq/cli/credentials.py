@@ -1,0 +1,59 @@
+"""The keys that commands sign their requests with: from options, from the environment, from a file.
+
+Options come first, then the environment; keys before a file in each. The options are kept in the command's context, so that no command
+has to hand them on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from orbitmq.client.credentials import Credentials
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_META: Final = "orbitmq.credentials"
+_KEYS: Final = ("access_key", "secret_key")
+_FILE: Final = "key_file"
+
+
+def credential_options(command: F) -> F:
+    """`--access-key`, `--secret-key` and `--key-file`."""
+    for flag, variable, metavar, text in (
+        ("--key-file", "ORBITMQ_KEY_FILE", "FILE", "A file with both keys, such as tools.yml of mqadmin."),
+        ("--secret-key", "ORBITMQ_SECRET_KEY", "TEXT", "What requests are signed with."),
+        ("--access-key", "ORBITMQ_ACCESS_KEY", "TEXT", "Who signs requests, where servers have access control."),
+    ):
+        command = click.option(flag, envvar=variable, show_envvar=True, metavar=metavar, help=text, expose_value=False, callback=_remember)(
+            command
+        )
+    return command
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value and param.name is not None:
+        ctx.meta.setdefault(_META, {})[param.name] = (value, ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE)
+
+
+def chosen_credentials() -> Credentials | None:
+    """The keys of the command that runs; None when it was given none."""
+    from orbitmq.client.credentials import Credentials
+
+    ctx = click.get_current_context(silent=True)
+    given: dict[str, tuple[str, bool]] = {} if ctx is None else ctx.meta.get(_META, {})
+    for from_options in (True, False):
+        found = {name: value for name, (value, is_option) in given.items() if is_option or not from_options}
+        keys = [found[name] for name in _KEYS if name in found]
+        if len(keys) == len(_KEYS):
+            return Credentials(*keys)
+        if _FILE in found:
+            return Credentials.from_file(Path(found[_FILE]))
+        if keys and not from_options:
+            raise click.UsageError("one key is missing: requests are signed with --access-key and --secret-key together")
+    return None
