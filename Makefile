@@ -29,7 +29,7 @@ clients: $(KERNELS)  ## real clients and mqadmin against the broker
 	$(PYTEST) -m clients tests
 
 spark: $(KERNELS)  ## the Spark source, sinks, pipelines and jobs, in a Spark of their own
-	$(PYTEST) -m spark tests
+	$(PYTEST) -m "spark and not crash" tests
 
 crash: $(KERNELS)  ## processes killed and files cut on purpose
 	$(PYTEST) -m crash tests
@@ -60,6 +60,7 @@ bench: $(KERNELS)  ## speed beside Apache's servers, one JSON line per program
 	$(BIN)/python bench/broker.py
 	$(BIN)/python bench/local_cluster.py
 	$(BIN)/python bench/client.py
+	$(BIN)/python bench/spark.py
 
 docs: $(KERNELS)  ## rewrite the generated pages
 	$(BIN)/python tools/configuration_page.py

@@ -110,10 +110,11 @@ def emit(program: str, options: argparse.Namespace, result: Result) -> None:
     """Print the result as one line of JSON, with what a reader needs to judge it."""
     pace = Pace.of(options)
     about = {"program": program, "quick": options.quick, "apache": options.apache, "rounds": pace.rounds, "seconds": pace.seconds}
-    print(json.dumps({**about, "machine": _machine(), **result}), flush=True)
+    print(json.dumps({**about, "machine": machine(), **result}), flush=True)
 
 
-def _machine() -> Result:
+def machine() -> Result:
+    """What it was measured on."""
     processor = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     memory_kb = int(Path("/proc/meminfo").read_text().split("MemTotal:")[1].split()[0])
     versions = {"linux": platform.release(), "python": platform.python_version(), "kernels": kernels.mode()}

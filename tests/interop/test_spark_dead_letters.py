@@ -15,6 +15,7 @@ from interop.broker_clients import Cluster, original_cluster
 from orbitmq import ConsumeFromWhere, ConsumerSettings, Message, ReceivedMessage, blocking
 from orbitmq.admin.dead_letters import USED_UP
 from orbitmq.message import properties
+from orbitmq.protocol.bodies.groups import GroupConfig
 from orbitmq.spark import runtime
 from spark_jobs_room import content
 from spark_room import messages_in
@@ -55,6 +56,8 @@ def left(cluster: Cluster) -> list[ReceivedMessage]:
 
 def test_letters_of_a_consumer_that_fails_are_told_and_sent_back(cluster: Cluster, shell: Shell, tmp_path: Path) -> None:
     name_server = cluster.name_server.address
+    with blocking.Admin(name_server) as admin:
+        admin.groups.create(GroupConfig("failing", retry_max_times=ONE_MORE_TRY.max_attempts))
     with blocking.Producer(name_server) as producer:
         for number in range(8):
             topic = "Payments" if number == 7 else "Orders"

@@ -46,7 +46,7 @@ _spark_options = together(
         "--archive",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="A packed Python environment for the executors of a cluster.  [default: the sources of OrbitMQ alone]",
+        help="A packed Python environment for the executors of a cluster.  [default: the code of OrbitMQ alone]",
     ),
 )
 

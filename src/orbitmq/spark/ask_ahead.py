@@ -20,7 +20,7 @@ _BYTES_AHEAD: Final = 4 << 20  # of their answers, as large as the last one was
 class Piece(NamedTuple):
     """Records of which those from offset `begin` up to and without `end` count."""
 
-    body: bytes
+    body: memoryview | bytes
     begin: int
     end: int
 
@@ -33,7 +33,7 @@ class Ask:
     end: int
     count: int
     is_sent: bool = False
-    body: bytes | None = None  # of its answer
+    body: memoryview | bytes | None = None  # of its answer
 
 
 class AskAhead:
@@ -75,7 +75,7 @@ class AskAhead:
         self._in_flight += 1
         return ask
 
-    def answered(self, ask: Ask, body: bytes, next_offset: int) -> None:
+    def answered(self, ask: Ask, body: memoryview | bytes, next_offset: int) -> None:
         """A pull brought `body`, and there is nothing more before `next_offset`, which is behind its begin."""
         assert next_offset > ask.begin, (ask, next_offset)
         self._in_flight -= 1
@@ -111,3 +111,9 @@ class AskAhead:
         ask = self._line.pop(0)
         assert ask.body is not None
         return Piece(ask.body, ask.begin, ask.end)
+
+    def keep(self) -> None:
+        """Copy what cannot be taken yet: the memory that it came in is used again."""
+        for ask in self._line:
+            if isinstance(ask.body, memoryview):
+                ask.body = bytes(ask.body)

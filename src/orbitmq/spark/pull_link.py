@@ -1,8 +1,9 @@
 """A connection to a broker for the pulls of one reader: blocking, many requests ahead, each frame decoded where it lies.
 
 A Python worker has one thread that reads and decodes; a second one with an event loop would take turns with it, and cost several times as
-much for each pull. Everything else that a cluster is asked goes by `cluster`. Links are kept open between the tasks of a worker, by what
-they were opened with. A link on which something went wrong, or on which answers are still to come, is closed.
+much for each pull. Bodies are not copied: they lie where they were received, until the next answers are waited for. Everything else that a
+cluster is asked goes by `cluster`. Links are kept open between the tasks of a worker, by what they were opened with. A link on which
+something went wrong, or on which answers are still to come, is closed.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from orbitmq.remoting.name_servers import split_address
 from orbitmq.remoting.tls import client_context
 
 _BUFFER_SIZE: Final = 1 << 20
+_HEAD_SIZE: Final = 8  # of a frame, before its header
 _KEPT_S: Final = 60.0  # brokers close what is idle for two minutes
 _AWAY: Final = (ResponseCode.GO_AWAY, ResponseCode.SYSTEM_BUSY)  # it is not the request that is wrong
 
@@ -49,7 +51,7 @@ class Answer(NamedTuple):
 
     number: int  # of the pull
     status: PullStatus
-    body: bytes
+    body: memoryview | bytes  # good until the link is asked for more
     next_offset: int
     min_offset: int = 0
     max_offset: int = 0
@@ -65,6 +67,7 @@ class PullLink:
         self._limits = settings.remoting_config().frames
         self._socket = _connected(address, settings)
         self._buffer = bytearray(_BUFFER_SIZE)
+        self._view = memoryview(self._buffer)
         self._begin = self._end = 0  # of what came and is not decoded
         self._numbers = itertools.count()
         self._unsent: list[bytes] = []
@@ -108,7 +111,10 @@ class PullLink:
         return number
 
     def answers(self) -> list[Answer]:
-        """Those that are here, at least one: the first is waited for. RequestRefused is for the reader, RemoteError for another try."""
+        """Those that are here, at least one: the first is waited for. RequestRefused is for the reader, RemoteError for another try.
+
+        The bodies of answers before these are no more.
+        """
         found: list[Answer] = []
         try:
             if self._unsent:
@@ -117,11 +123,12 @@ class PullLink:
             while not found:
                 self._receive()
                 while stop := frame.frame_end(self._buffer, self._begin, self._end, self._limits):
-                    command = frame.decode(self._buffer, self._begin, stop)
+                    body_at = self._begin + _HEAD_SIZE + int.from_bytes(self._view[self._begin + 5 : self._begin + _HEAD_SIZE], "big")
+                    command = frame.decode(self._buffer, self._begin, body_at)  # as if it had no body
                     self._begin = stop
                     if command.is_response:
                         self.in_flight -= 1
-                        found.append(self._read(command))
+                        found.append(self._read(command, self._view[body_at:stop]))
         except TimeoutError:
             raise RemoteTimeout(f"{self._address} did not answer a pull within {self._timeout_s:g} s") from None
         except (OSError, ProtocolError) as problem:
@@ -131,24 +138,25 @@ class PullLink:
     def _receive(self) -> None:
         if self._begin == self._end:
             self._begin = self._end = 0
-        elif self._end == len(self._buffer):  # a frame is begun, and not whole: it needs what is before it, or more
-            rest = self._buffer[self._begin :]
-            size = len(self._buffer) * (1 if self._begin else 2)
-            self._buffer = rest + bytes(size - len(rest))
+        elif self._end == len(self._buffer):  # a frame is begun, and not whole: it needs the room before it, or more
+            rest = self._view[self._begin :]
+            if not self._begin:
+                self._buffer = bytearray(2 * len(self._buffer))
+                self._view = memoryview(self._buffer)
+            self._view[: len(rest)] = rest
             self._begin, self._end = 0, len(rest)
-        with memoryview(self._buffer) as view:
-            size = self._socket.recv_into(view[self._end :])
+        size = self._socket.recv_into(self._view[self._end :])
         if not size:
             raise ConnectionError("the broker closed it")
         self._end += size
 
-    def _read(self, command: RemotingCommand) -> Answer:
+    def _read(self, command: RemotingCommand, body: memoryview) -> Answer:
         fields = command.ext_fields
         if command.code == ResponseCode.SUCCESS and fields is not None:
             told_next = fields.get(_NEXT, "")
             if not told_next.isdecimal():
                 raise ProtocolError(f"an answer to a pull says that it goes on at {told_next!r}")
-            return Answer(command.opaque, PullStatus.FOUND, command.body or b"", int(told_next))
+            return Answer(command.opaque, PullStatus.FOUND, body, int(told_next))
         if command.code in _AWAY:
             raise RemoteUnavailable(f"{self._address} serves no pulls now: {command.remark or f'it answers {command.code}'}")
         try:

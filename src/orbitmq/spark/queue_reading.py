@@ -76,7 +76,7 @@ class QueueReading:
         self._end_patience = Patience(_END_WAIT_S)
 
     def pieces(self) -> Iterator[Piece]:
-        """The records of the range, in order."""
+        """The records of the range, in order; each piece is good until the next is asked for."""
         is_again = False
         while not self._plan.is_over:
             try:
@@ -108,6 +108,7 @@ class QueueReading:
                 self._settle(self._sent.pop(answer.number), answer)
             while (piece := plan.take()) is not None:
                 yield piece
+            plan.keep()
 
     def _settle(self, ask: Ask, answer: Answer) -> None:
         if answer.next_offset > ask.begin:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from orbitmq.spark.cluster import cluster_of
 from orbitmq.spark.offsets import QueueRange
@@ -53,6 +52,8 @@ class _Finish:
             return
         batch = builder.take()
         if self._tags is not None:
+            import pyarrow.compute as pc  # which takes longer than all else here, at the start of every worker
+
             batch = batch.filter(pc.is_in(batch["tags"], value_set=self._tags)).select(self._columns)
         if self._names.name and "topic" in self._columns:
             topics = batch["topic"].dictionary_encode()

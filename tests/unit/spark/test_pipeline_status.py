@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from orbitmq import kernels
 from orbitmq.common.errors import AlreadyExists, ConfigurationError
-from orbitmq.spark.pipeline.cluster_session import source_archive
 from orbitmq.spark.pipeline.problems import sentence
 from orbitmq.spark.pipeline.progress import Batch, SinkProgress, batch_of
 from orbitmq.spark.pipeline.reporting import Report
+from orbitmq.spark.pipeline.shipped_code import cython_archive, package_archive
 from orbitmq.spark.pipeline.status import State, Status, StatusFile
 from orbitmq.spark.pipeline.stopping import StoppedEarly, StopRequest
 
@@ -216,18 +217,12 @@ def test_what_spark_says_becomes_a_sentence(said: str, expected: str) -> None:
     assert sentence(said) == expected
 
 
-def test_the_code_that_is_shipped_is_whole_and_has_no_kernels(tmp_path: Path) -> None:
-    archive = source_archive(tmp_path)
-    names = zipfile.ZipFile(archive).namelist()
-    assert {
-        "orbitmq/spark/source.py",
-        "orbitmq/spark/rows.py",
-        "pyspark_rocketmq/__init__.py",
-        "pyspark_rocketmq_commitlog/__init__.py",
-    } <= set(names)
-    assert {Path(name).suffix for name in names} == {".py"}
-    program = (
-        f"import sys; sys.path.insert(0, {str(archive)!r}); import orbitmq.spark.options, orbitmq.kernels as k; print(k.__file__, k.mode())"
-    )
-    found = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True).stdout
-    assert found == f"{archive}/orbitmq/kernels.py interpreted\n"
+@pytest.mark.parametrize("is_pure", ["0", "1"])
+def test_the_code_that_is_shipped_is_all_that_a_python_needs(tmp_path: Path, is_pure: str) -> None:
+    with zipfile.ZipFile(package_archive(tmp_path)) as archive:
+        archive.extractall(tmp_path / "orbitmq")
+    path = [str(cython_archive(tmp_path)), str(tmp_path)]
+    program = f"import sys; sys.path[:0] = {path}; import orbitmq.client.producer, orbitmq.kernels as k; print(k.__file__, k.mode())"
+    environment = {"ORBITMQ_PURE": is_pure}
+    found = subprocess.run([sys.executable, "-S", "-c", program], env=environment, capture_output=True, text=True, check=True).stdout
+    assert found == f"{tmp_path}/orbitmq/kernels.py {'interpreted' if is_pure == '1' else kernels.mode()}\n"

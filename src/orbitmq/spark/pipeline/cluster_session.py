@@ -1,8 +1,6 @@
 """A Spark session for a pipeline on whatever runs Spark; elsewhere than here, our code goes along.
 
-To a cluster goes an archive with the Python sources of the package, made for the occasion; executors need a Python with pyarrow beside
-Spark's own, or get a whole environment by `archive` (as `venv-pack` or `conda-pack` make it). Sources only: kernels run interpreted there,
-unless the environment has them compiled.
+Executors need a Python with pyarrow, or get a whole environment by `archive` (as `venv-pack` or `conda-pack` make it).
 """
 
 from __future__ import annotations
@@ -13,23 +11,21 @@ import re
 import shutil
 import sys
 import tempfile
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import orbitmq
 from orbitmq.common.errors import ConfigurationError
 from orbitmq.spark import runtime
 from orbitmq.spark.pipeline.model import Pipeline
+from orbitmq.spark.pipeline.shipped_code import ship, show_here
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ENVIRONMENT: Final = "environment"  # the name under which executors find the archive, unpacked
 _LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
-_PACKAGES: Final = ("orbitmq", "pyspark_rocketmq", "pyspark_rocketmq_commitlog")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +51,11 @@ def started(name: str, conf: Mapping[str, str], settings: SessionSettings) -> Sp
             raise ConfigurationError(f"--archive is for other machines, and --master {settings.master} is this one; leave it out")
         conf["spark.archives"] = ",".join(filter(None, (conf.get("spark.archives"), f"{_checked(settings.archive)}#{_ENVIRONMENT}")))
         _use_archive()
+    if is_here:
+        return runtime.session(settings.master, name, conf)
+    show_here(_temporary_folder())
     spark = runtime.session(settings.master, name, conf)
-    if not is_here:
-        _ship(spark)
+    ship(spark, _temporary_folder())
     return spark
 
 
@@ -67,17 +65,6 @@ def close_session() -> None:
 
     if (spark := SparkSession.getActiveSession()) is not None:
         spark.stop()
-
-
-def source_archive(folder: Path) -> Path:
-    """The Python sources of the package in one file."""
-    target = folder / "orbitmq.zip"
-    root = Path(orbitmq.__file__).parents[1]
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for package in _PACKAGES:
-            for file in sorted((root / package).rglob("*.py")):
-                archive.write(file, file.relative_to(root))
-    return target
 
 
 def _defaults(master: str) -> dict[str, str]:
@@ -101,16 +88,6 @@ def _use_archive() -> None:
     (folder / _ENVIRONMENT).symlink_to(sys.prefix)
     os.environ["PYSPARK_PYTHON"] = f"./{_ENVIRONMENT}/bin/python"
     os.chdir(folder)
-
-
-def _ship(spark: SparkSession) -> None:
-    """Send our sources, and make the formats known by way of them: those that Spark finds by itself it expects on every machine."""
-    from orbitmq.spark.commitlog_source import CommitLogSource
-    from orbitmq.spark.source import RocketmqSource
-
-    spark.sparkContext.addPyFile(str(source_archive(_temporary_folder())))
-    spark.dataSource.register(RocketmqSource)
-    spark.dataSource.register(CommitLogSource)
 
 
 def _temporary_folder() -> Path:
