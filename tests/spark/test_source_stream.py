@@ -87,7 +87,7 @@ def test_a_small_batch_waits_for_more_or_until_its_time_is_over(
         wait_until(lambda: query.status["message"] == "Waiting for data to arrive", query)
         assert collected.rows() == []
         sent(mq.name_server, topic, 20, first=10)
-        wait_until(lambda: len(collected.rows()) == 30, query)
+        wait_until(lambda: len(collected.rows()) == 30 and bool(batch_sizes(query)), query)  # Spark tells when it is over
         assert batch_sizes(query) == [30]
     finally:
         query.stop()
