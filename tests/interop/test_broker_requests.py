@@ -27,7 +27,8 @@ POPS = "the original has groups that pop, and keeps a mode that is none; ours ha
 NO_SUCH_QUEUE = "the original keeps an offset of a queue that its topic never had; ours refuses"
 FILTERS = "the original has no filter servers any more; ours still takes those of the 4.9 line"
 DELETED = "a group that is deleted comes back at once in the original, which looks for it behind; one that never was comes to be"
-UNSERVED = "ours says that it does not serve this: replication, controllers, static topics, pop, access control and such"
+UNSERVED = "ours says that it does not serve this: replication, controllers, static topics, pop and such"
+OFF = "ours has the access control of 4.9 and of 5.x, and says that it is off"
 WORDS = "the original answers with an exception that ours does not run into"
 
 QUERY = {"topic": "T", "key": "k1", "maxNum": "8", "beginTimestamp": "0", "endTimestamp": "9000000000000"}
@@ -273,9 +274,10 @@ SECTIONS: dict[str, list[Row]] = {
         *(row(354, fields) for fields in (None, {"topic": "T", "checkStoreTime": "0"}, {"topic": "nope"})),
         *(row(355, {"configType": kinds}) for kinds in ("", "topics", "TOPICS; subscriptionGroups;;consumerOffsets", "topics;x")),
         row(355),
-        *(row(code) for code in (47, 54, 212, 302, 901, 1001, 99999)),
-        *(row(code, deviation=UNSERVED) for code in (36, 324, 325, 400, 513, 905, 906, 908, 1008, 2001, 2002, 2003)),
-        *(row(code, deviation=UNSERVED) for code in (3001, 3004, 3005, 3009, 200_050, 200_051, 200_053, 200_054, 200_071, 200_151)),
+        *(row(code) for code in (36, 47, 212, 302, 324, 325, 901, 1001, 99999)),
+        *(row(code, deviation=UNSERVED) for code in (400, 513, 905, 906, 908, 1008, 2001, 2002, 2003)),
+        *(row(code, deviation=OFF) for code in (54, 3001, 3004, 3005, 3009)),
+        *(row(code, deviation=UNSERVED) for code in (200_050, 200_051, 200_053, 200_054, 200_071, 200_151)),
         row(301, deviation=FILTERS),
         *(row(code) for code in (302, 27, 13, 22, 23)),
         row(315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "nope"}),
