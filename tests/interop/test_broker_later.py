@@ -12,7 +12,7 @@ from interop.broker_conversation import BrokerConversation
 from interop.broker_pair import MISSING, OWN_ID, TOPIC, Row, ask_all, row, sent
 from interop.frames import Answer, Request
 
-pytestmark = [pytest.mark.interop, pytest.mark.needs("java", "maven")]
+pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven")]
 
 WORDS = "the original answers with an exception that ours does not run into"
 HOUR_MS = 3_600_000

@@ -13,7 +13,7 @@ from interop.broker_conversation import BrokerConversation, broker_differences, 
 from interop.broker_pair import TOPIC, Row, ask_all, row, sent, without
 from interop.frames import Answer, Connection, Request
 
-pytestmark = [pytest.mark.interop, pytest.mark.needs("java", "maven")]
+pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven")]
 
 REGION = "a refusal of ours says no region, and why in words of its own"
 _ID_S_PORT = re.compile(rb"(?<=ORIGIN_MESSAGE_ID\x017F000001)[0-9A-F]{8}")

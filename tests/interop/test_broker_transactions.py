@@ -20,7 +20,7 @@ from orbitmq.message.message_id import parse_offset_id
 from orbitmq.message.record import decode_all
 from orbitmq.message.stored_message import StoredMessage
 
-pytestmark = [pytest.mark.interop, pytest.mark.needs("java", "maven")]
+pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven")]
 
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 COMMIT, ROLLBACK, UNKNOWN = "8", "12", "0"

@@ -16,7 +16,7 @@ from interop.broker_clients import BROKER_NAME, Cluster, our_broker
 from interop.client_matrix_room import OURS, TIMEOUT_MS
 from orbitmq import ClientSettings, Message, MessageQueue, Producer, ProducerSettings, PullConsumer, ReceivedMessage
 
-pytestmark = [pytest.mark.interop, pytest.mark.needs("java", "maven"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven"), pytest.mark.timeout(300)]
 
 TOPIC = "Later"
 WAIT_MS = 40_000  # long enough for a broker to stop and for another to start
