@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+PURE_TESTS ?= tests
 READY := $(VENV)/ready
 KERNELS := $(VENV)/kernels
 KERNEL_SOURCES := $(shell find src -name '*.pxd') $(shell grep -rl '^import cython' src --include='*.py') src/orbitmq/protocol/command.py
@@ -20,7 +21,7 @@ test: $(KERNELS)  ## the fast tests, golden bytes included
 	$(PYTEST) -n auto -m "not interop and not clients and not crash and not spark and not soak" tests
 
 test-pure: $(KERNELS)  ## the same with the kernels interpreted
-	ORBITMQ_PURE=1 $(PYTEST) -n auto -m "not interop and not clients and not crash and not spark and not soak" tests
+	ORBITMQ_PURE=1 $(PYTEST) -n auto -m "not interop and not clients and not crash and not spark and not soak" $(PURE_TESTS)
 
 interop: $(KERNELS)  ## against the real Apache RocketMQ (Java and Maven, fetched at first use)
 	$(PYTEST) -m interop tests
