@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from orbitmq.client.explanation import ConsumerReport, QueueReport
@@ -26,7 +26,7 @@ from orbitmq.version import ROCKETMQ_VERSION
 log = logging.getLogger(__name__)
 
 
-class ReadingConsumer(SessionUser, ABC):
+class ReadingConsumer(SessionUser):
     """See above."""
 
     def __init__(self, cluster: Cluster, group: str, settings: GroupSettings, reading: ReadSettings) -> None:

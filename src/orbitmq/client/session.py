@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, Self
 
@@ -271,7 +272,7 @@ Cluster = str | Sequence[str] | ClientSettings | ClientSession
 """What a client is told of a cluster: its name servers, all settings, or a session that others use too."""
 
 
-class SessionUser:
+class SessionUser(ABC):
     """A producer or consumer, from `async with` to its end: with a session of its own, or in one that was given to it."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -292,9 +293,9 @@ class SessionUser:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    @abstractmethod
     async def start(self) -> None:
         """Begin."""
-        raise NotImplementedError
 
     async def close(self) -> None:
         """Leave, and end a session of its own."""
