@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.needs("java", "maven")]
 
 NAMELESS = "the original takes clients and groups without a name; ours says what is missing"
 BELOW_ZERO = "the original commits an offset below zero, and so forgets how far the group was; ours does not"
+PULL_RETRY_IMMEDIATELY = 20
 QUEUE = "the original locks a queue of no topic; ours has a name for each"
 
 PULL = {
@@ -236,8 +237,15 @@ def test_a_pull_that_waits_is_answered_by_a_message_or_when_it_waited_long_enoug
     for connection in waiting:
         connection.send(Request(11, {**wanted, "suspendTimeoutMillis": "60000"}))
     ask_all(both_brokers, [sent(10, topic="Awaited", queueId="0", properties="TAGS\x01other\x02"), sent(11, topic="Awaited", queueId="0")])
-    found = [connection.receive() for connection in waiting]
+    found = [pulled_again(connection, wanted) for connection in waiting]
     assert (found[0].code, broker_differences(*found)) == (0, [])
+
+
+def pulled_again(connection: Connection, wanted: dict[str, str]) -> Answer:
+    """What comes at last to a client that asks again at once when it is told to, as it is when its pull came between two messages."""
+    while (found := connection.receive()).code == PULL_RETRY_IMMEDIATELY:
+        connection.send(Request(11, {**wanted, "queueOffset": found.fields["nextBeginOffset"], "suspendTimeoutMillis": "60000"}))
+    return found
 
 
 def beaten(connection: Connection, body: Any) -> list[Answer]:
