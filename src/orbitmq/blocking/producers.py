@@ -8,9 +8,10 @@ from typing import TypeVar
 from orbitmq.blocking.client import BlockingClient, OwnCluster, waits
 from orbitmq.client import producer as of_producer
 from orbitmq.client import transaction_producer as of_transactions
+from orbitmq.client.asked_producer import THREADS_DEFAULT, Check
 from orbitmq.client.outbox import ProducerSettings
 from orbitmq.client.producer import DEFAULT_GROUP
-from orbitmq.client.transaction_producer import THREADS_DEFAULT, Check, Execute
+from orbitmq.client.transaction_producer import Execute
 
 P_co = TypeVar("P_co", bound=of_producer.Producer, covariant=True)
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from orbitmq.client import transaction_producer
+from orbitmq.client import asked_producer
+from orbitmq.client.asked_producer import Check
 from orbitmq.client.messages import Message, ReceivedMessage, SendStatus, TransactionState
 from orbitmq.client.session import ClientSession
 from orbitmq.client.settings import ClientSettings
-from orbitmq.client.transaction_producer import Check, Execute, TransactionProducer
+from orbitmq.client.transaction_producer import Execute, TransactionProducer
 from orbitmq.common.errors import MessageIllegal, RequestRefused
 from orbitmq.message import properties
 from orbitmq.message.flags import TransactionType, transaction_type
@@ -227,7 +228,7 @@ def test_a_check_that_fails_says_that_nobody_knows() -> None:
 
 
 def test_checks_that_are_too_many_are_left_to_be_asked_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(transaction_producer, "CHECKS_MAX", 1)
+    monkeypatch.setattr(asked_producer, "CHECKS_MAX", 1)
 
     async def scenario() -> None:
         may_end = asyncio.Event()

@@ -1,0 +1,219 @@
+"""A producer that brokers ask: how did the transaction of a half message end, of which nobody has told them?
+
+A half message is one that the broker keeps back until it hears the end of its transaction. Brokers ask any producer of the group, which may
+be another process than the one that sent it, and ask again until they know.
+
+Plain functions of the application run in threads, never on the loop. Invariant: what fails leaves the transaction UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from orbitmq.client.messages import Message, ReceivedMessage, SendResult, TransactionState
+from orbitmq.client.observers import TransactionEnd, tell
+from orbitmq.client.outbox import Outgoing, ProducerSettings
+from orbitmq.client.producer import Producer, QueueSelector
+from orbitmq.client.pulling import BODY_SIZE_MAX
+from orbitmq.client.session import Cluster, MemberHandler
+from orbitmq.common.errors import MessageIllegal, NotFound, OrbitError
+from orbitmq.message import properties
+from orbitmq.message.message_id import parse_offset_id
+from orbitmq.message.record import decode
+from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers.transaction import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
+from orbitmq.remoting.channel import Channel
+
+CHECKS_MAX: Final = 2_000  # under way at the same time; what does not fit the broker asks again
+THREADS_DEFAULT: Final = 20
+
+log = logging.getLogger(__name__)
+
+Check = Callable[[ReceivedMessage], TransactionState] | Callable[[ReceivedMessage], Awaitable[TransactionState]]
+
+
+class HalfPlace(NamedTuple):
+    """A half message, and where its broker keeps it."""
+
+    topic: str  # that it is for, as the wire has it
+    broker_name: str | None
+    queue_offset: int  # among the half messages
+    log_offset: int
+    msg_id: str
+    transaction_id: str | None
+
+    @classmethod
+    def of(cls, topic: str, sent: SendResult) -> HalfPlace:
+        log_offset = parse_offset_id(sent.offset_msg_id).log_offset
+        return cls(topic, sent.queue.broker_name, sent.queue_offset, log_offset, sent.msg_id, sent.transaction_id)
+
+
+class AskedProducer(Producer):
+    """`check(message)` says how a transaction ended; its id is the message's `msg_id`.
+
+    `topics` are those whose brokers may ask from the start on, about messages of processes that are gone.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster = "",
+        *,
+        group: str,
+        check: Check,
+        topics: Iterable[str] = (),
+        threads: int = THREADS_DEFAULT,
+        settings: ProducerSettings | None = None,
+    ) -> None:
+        super().__init__(cluster, group=group, settings=settings)
+        self._check = check
+        self._topics = tuple(map(self.session.names.wire, topics))
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"transaction-{group}")
+        self._checks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        await super().start()
+        for topic in self._topics:
+            with contextlib.suppress(NotFound):  # it is asked for again with all other routes
+                await self.session.route(topic)
+        await self.session.introduce()
+
+    async def close(self) -> None:
+        """Leave; checks that are under way are given up, the broker asks somebody else."""
+        for task in self._checks:
+            task.cancel()
+        await asyncio.gather(*self._checks, return_exceptions=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        await super().close()
+
+    # -- as a member of its session
+
+    def topics(self) -> Iterable[str]:
+        return self._topics
+
+    def serves(self) -> Mapping[int, MemberHandler]:
+        return {**super().serves(), RequestCode.CHECK_TRANSACTION_STATE: self._take_check}
+
+    # -- half messages
+
+    def half_properties(self, message: Message) -> Mapping[str, str]:
+        """What a half message says of itself; MessageIllegal for one that cannot be a half message."""
+        if message.delay_level or message.delay_ms is not None or message.deliver_at_ms is not None:
+            raise MessageIllegal("a message of a transaction cannot come later: it comes when the transaction is committed")
+        return {properties.TRANSACTION_PREPARED: "true", properties.PRODUCER_GROUP: self.producer_group}
+
+    async def send_half(
+        self, outgoing: Outgoing, queue: MessageQueue | None = None, selector: QueueSelector | None = None, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Send a half message that the outbox made; brokers know by then whom they may ask."""
+        await self._route(outgoing.topic)
+        await self.session.introduce()
+        return await self.send_outgoing(outgoing, queue, selector, timeout_ms)
+
+    def end_of(self, half: HalfPlace, state: TransactionState, *, from_check: bool = False) -> EndTransactionRequestHeader:
+        """How to say that the transaction of a half message has ended so."""
+        return EndTransactionRequestHeader(
+            producer_group=self.producer_group,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.log_offset,
+            commit_or_rollback=state,
+            msg_id=half.msg_id,
+            topic=half.topic,
+            from_transaction_check=from_check,
+            transaction_id=half.transaction_id,
+            target_broker=half.broker_name,
+        )
+
+    async def end(self, half: HalfPlace, state: TransactionState, timeout_ms: int) -> None:
+        """End a transaction, and wait until the broker has done so; RequestRefused when it says that it cannot."""
+        request = RemotingCommand.request(RequestCode.END_TRANSACTION, self.end_of(half, state))
+        await self.session.ask(await self.master_of(half), request, timeout_ms)
+
+    async def master_of(self, half: HalfPlace) -> str:
+        """The address of the broker that has a half message, and that its end is told to."""
+        address = (await self._route(half.topic)).master(half.broker_name or "")
+        if address is None:
+            raise NotFound(f"the broker {half.broker_name} of a half message to topic {half.topic} has no master now")
+        return self.session.send_address(address)
+
+    async def _call(self, function: Callable[..., Any], *arguments: object) -> tuple[TransactionState, Exception | None]:
+        """What a function of the application says; what it raises means that nobody knows."""
+        try:
+            if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+                state = await function(*arguments)
+            else:
+                state = await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+            if not isinstance(state, TransactionState):
+                raise TypeError(f"{function!r} returned {state!r}, which is no TransactionState")
+        except Exception as problem:
+            log.exception("transaction_function_failed group=%s; the broker will ask how the transaction ended", self.group)
+            return TransactionState.UNKNOWN, problem
+        return state, None
+
+    async def _end(
+        self,
+        address: str | None,
+        header: EndTransactionRequestHeader,
+        problem: Exception | None,
+        found: Mapping[str, str],
+    ) -> None:
+        """Tell a broker, which does not answer; when it cannot be told, it will ask."""
+        request = RemotingCommand.request(RequestCode.END_TRANSACTION, header)
+        if problem is not None:
+            request.remark = f"the local transaction, or its check, failed: {problem!r}"
+        try:
+            if address is None:
+                raise NotFound(f"its broker {header.target_broker} has no master now")
+            await self.session.client.invoke_oneway(address, request, self.settings.timeout_ms)
+        except OrbitError as failure:
+            log.warning("transaction_not_ended msg_id=%s why='%s'; the broker will ask", header.msg_id, failure)
+        end = TransactionEnd(
+            topic=self.session.names.own(header.topic or ""),
+            msg_id=header.msg_id,
+            tags=found.get(properties.TAGS),
+            keys=found.get(properties.KEYS),
+            region=found.get(properties.MSG_REGION),
+            broker_address=address or "",
+            transaction_id=header.transaction_id,
+            state=TransactionState(header.commit_or_rollback),
+            from_check=bool(header.from_transaction_check),
+            is_traced=found.get(properties.TRACE_ON) != "false",
+        )
+        tell(self.observers, lambda observer: observer.transaction_ended(self.group, end))
+
+    # -- asked by the broker
+
+    async def _take_check(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        stored = decode(request.body or b"").inflated(BODY_SIZE_MAX)
+        header = CheckTransactionStateRequestHeader.from_fields(request.ext_fields)
+        message = ReceivedMessage.of(stored, header.target_broker or "")
+        if message.properties.get(properties.PRODUCER_GROUP) != self.producer_group:
+            return None
+        if len(self._checks) >= CHECKS_MAX:
+            log.warning("transaction_check_put_off msg_id=%s; %d are under way, the broker asks again", message.msg_id, CHECKS_MAX)
+        else:
+            task = asyncio.create_task(self._answer_check(channel.remote_address, header, message))
+            self._checks.add(task)
+            task.add_done_callback(self._checks.discard)
+        return request.answer(ResponseCode.SUCCESS)
+
+    async def _answer_check(self, address: str, asked: CheckTransactionStateRequestHeader, message: ReceivedMessage) -> None:
+        state, problem = await self._call(self._check, replace(message, topic=self.session.names.own(message.topic)))
+        half = HalfPlace(
+            message.topic,
+            asked.target_broker,
+            asked.tran_state_table_offset,
+            asked.commit_log_offset,
+            message.msg_id,
+            asked.transaction_id,
+        )
+        header = self.end_of(half, state, from_check=True)
+        await self._end(address, header, problem, message.properties)
