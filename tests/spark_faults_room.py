@@ -73,10 +73,10 @@ class Command:
         chmod.chmod(0o755)
         self._runs = 0
 
-    def killed_at(self, point: str) -> None:
+    def killed_at(self, point: str, occurrence: int = OCCURRENCE) -> None:
         """Run it until it is killed, driver and Java, at a point."""
         file = FILES.get(point)
-        faults = {"FAULT_FILE": file} if file else {"FAULTS": f"{point}@{OCCURRENCE}=driver"}
+        faults = {"FAULT_FILE": file} if file else {"FAULTS": f"{point}@{occurrence}=driver"}
         code, output = self._run((), faults)
         assert code == -signal.SIGKILL, (point, code, output)
 

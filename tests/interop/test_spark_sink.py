@@ -1,4 +1,4 @@
-"""Rows that the Spark sink sends to brokers of the original: in batches, alone, by key, and later."""
+"""Rows that the Spark sink sends to brokers of the original and to ours: in batches, alone, by key, and later."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from interop.apache import Release, wait_until
-from interop.broker_clients import Cluster, original_cluster
+from interop.apache import wait_until
+from interop.broker_clients import Cluster
+from interop.client_matrix_room import EVERY, cluster_of
 from orbitmq.spark.row_sending import send_rows
 from orbitmq.spark.sink_options import SinkOptions
 from spark_room import messages_in
@@ -19,17 +20,16 @@ pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven"), pytest.ma
 MAP = pa.map_(pa.string(), pa.string())
 
 
-@pytest.fixture(scope="module", params=["apache_5", "apache_4"])
+@pytest.fixture(scope="module", params=EVERY)
 def cluster(request: pytest.FixtureRequest, module_home: Path) -> Iterator[Cluster]:
-    release: Release = request.getfixturevalue(request.param)
-    with original_cluster(release, module_home / release.version) as cluster:
+    with cluster_of(request.param, module_home / request.param) as cluster:
         cluster.make_topics({"Batches": 4, "Later": 1})
         yield cluster
 
 
 def send(cluster: Cluster, batch: pa.RecordBatch, **options: str) -> None:
     parsed = SinkOptions.of({"nameServer": cluster.name_server.address, **options})
-    assert send_rows(parsed, [batch], "of partition 0").messages == batch.num_rows
+    assert send_rows(parsed, [batch], "of partition 0").sent.messages == batch.num_rows
 
 
 def test_batches_arrive_with_everything_that_each_row_says(cluster: Cluster) -> None:
@@ -59,7 +59,7 @@ def test_batches_arrive_with_everything_that_each_row_says(cluster: Cluster) -> 
 
 
 def test_rows_come_when_they_say(cluster: Cluster, request: pytest.FixtureRequest) -> None:
-    moment = datetime.now(UTC) + timedelta(seconds=3) if "apache_5" in request.node.name else None  # 4.9 has levels only
+    moment = None if "4.9" in request.node.name else datetime.now(UTC) + timedelta(seconds=3)  # 4.9 has levels only
     batch = pa.record_batch(
         {
             "body": ["level", "time", "now"],

@@ -69,7 +69,7 @@ def test_nothing_is_lost_while_a_broker_is_away(columns: dict[str, str]) -> None
                 yield numbered(500, 500 * part, **columns)
 
         with once_sent_again(mq.restart):
-            done = send_rows(options(mq), batches(), PLACE)
+            done = send_rows(options(mq), batches(), PLACE).sent
         assert done.messages == 2_000
         assert done.tries_more >= 1
         numbers = found(mq)
@@ -87,7 +87,7 @@ def test_what_a_silent_network_swallows_is_sent_again() -> None:
             yield numbered(100, 100)
 
         with once_sent_again(mq.heal):
-            done = send_rows(options(mq, requestTimeout="1s"), batches(), PLACE)
+            done = send_rows(options(mq, requestTimeout="1s"), batches(), PLACE).sent
         assert done.messages == 200
         numbers = found(mq)
         assert set(numbers) == set(range(200))
@@ -99,7 +99,7 @@ def test_another_broker_takes_what_one_cannot() -> None:
         kept = options(mq)
         send_rows(kept, [numbered(100)], PLACE)
         mq.stop_broker("broker-a")
-        done = send_rows(kept, [numbered(1_000, 100)], PLACE)
+        done = send_rows(kept, [numbered(1_000, 100)], PLACE).sent
         assert done.messages == 1_000
         mq.restart("broker-a")
         assert sorted(found(mq)) == list(range(1_100))

@@ -40,7 +40,7 @@ def topic(mq: LocalCluster, request: pytest.FixtureRequest) -> str:
 
 def sent(mq: LocalCluster, *batches: pa.RecordBatch, **options: object) -> Sent:
     texts = {"nameServer": mq.name_server, **{name: str(value) for name, value in options.items()}}
-    return send_rows(SinkOptions.of(texts), batches, PLACE)
+    return send_rows(SinkOptions.of(texts), batches, PLACE).sent
 
 
 def numbered(count: int, first: int = 0) -> pa.RecordBatch:
@@ -142,7 +142,7 @@ def test_a_namespace_stands_before_topics_at_the_brokers_only(mq: LocalCluster) 
 
 
 def test_nobody_is_connected_to_for_no_rows() -> None:
-    assert send_rows(SinkOptions.of({"nameServer": "127.0.0.1:1", "topic": "T"}), [numbered(0)], PLACE) == Sent()
+    assert send_rows(SinkOptions.of({"nameServer": "127.0.0.1:1", "topic": "T"}), [numbered(0)], PLACE).sent == Sent()
 
 
 def test_a_topic_that_does_not_exist_is_told_with_the_reason(mq: LocalCluster) -> None:

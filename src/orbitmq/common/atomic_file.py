@@ -1,7 +1,7 @@
 """Small files that are replaced as a whole: a crash at any point leaves the old content or the new, readable.
 
 Knows bytes and paths, not formats: the caller's `check` says what whole content is. Blocking (two fsyncs at least), so an event loop
-calls it in an executor. One writer per path: the temporary names are fixed, so that a crash leaves no litter that grows.
+calls it in an executor. One writer per path that is replaced: the temporary names are fixed, so that a crash leaves no litter that grows.
 
 Order of a write, and what a crash after each step leaves:
 
@@ -52,6 +52,34 @@ def write(path: str | os.PathLike[str], data: bytes, *, keep_backup: bool = True
     if backup:
         old.replace(backup_path(target))
         _sync_directory(target.parent)
+
+
+def create(path: Path, data: bytes) -> None:
+    """Make a file that is not there yet, durably and as a whole, folders included; FileExistsError when somebody else did before."""
+    folder = path.parent
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        _sync_directory(each.parent)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # several processes may try
+    try:
+        _write_synced(temporary, data, 0o666)
+        _link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_directory(folder)
+
+
+def _link(source: Path, to: Path) -> None:
+    """Give a file a second name that nobody has taken; where the file system has no hard links, a moment lies between look and name."""
+    try:
+        os.link(source, to)
+    except FileExistsError:
+        raise
+    except OSError:
+        if to.exists():
+            raise FileExistsError(str(to)) from None
+        source.replace(to)
 
 
 def read_or_backup(path: str | os.PathLike[str], check: Callable[[bytes], T]) -> T | None:

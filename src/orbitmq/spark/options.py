@@ -66,6 +66,10 @@ SINK_OPTIONS: Final = (
     "compressOver",
     "maxMessagesPerSecond",
     "reservedProperties",
+    "deliveryGuarantee",
+    "transactionLog",
+    "transactionId",
+    "transactionBatch",
 )
 _GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from orbitmq.blocking import loop_thread
 from orbitmq.blocking.loop_thread import Call
-from orbitmq.client.messages import SendStatus
+from orbitmq.client.messages import SendResult, SendStatus
 from orbitmq.client.outbox import Outgoing, ProducerSettings
 from orbitmq.client.producer import Producer
 from orbitmq.client.settings import ClientSettings
@@ -27,6 +27,7 @@ from orbitmq.protocol.codes import ResponseCode
 from orbitmq.spark.sink_options import SinkOptions
 
 T = TypeVar("T")
+S = TypeVar("S", bound="Sender")
 _IN_FLIGHT_MAX: Final = 256  # requests of one task
 _PAUSE_S: Final = 0.1
 _PAUSE_S_MAX: Final = 2.0
@@ -50,6 +51,13 @@ class Sent(NamedTuple):
         return cls(*map(sum, zip(*parts, strict=True))) if (parts := list(parts)) else cls()
 
 
+class Delivered(NamedTuple):
+    """What became of a request."""
+
+    sent: Sent
+    result: SendResult
+
+
 class Sender:
     """See above; any thread may use it."""
 
@@ -58,7 +66,7 @@ class Sender:
         self._request_ms, self._retry_ms = settings.timeout_ms, retry_ms
         self._refreshing: asyncio.Task[None] | None = None
         self._loop = loop_thread.acquire()
-        self._producer = self._loop.call(_producer, client, group, settings)
+        self._producer = self._loop.call(self._started, client, group, settings)
 
     def new_ids(self) -> UniqueIds:
         """Ids for the messages of one task."""
@@ -71,19 +79,28 @@ class Sender:
             raise NotFound(f"topic {topic} has no queue that may be written to: see its permissions, and whether its masters are up")
         return found
 
-    def send(self, outgoing: Outgoing, queue: MessageQueue | None, count: int) -> Call[Sent]:
+    def send(self, outgoing: Outgoing, queue: MessageQueue | None, count: int) -> Call[Delivered]:
         """Begin to send so many messages."""
         return self._loop.submit(self._deliver, outgoing, queue, count)
 
-    def give_up(self, call: Call[Sent]) -> None:
+    def give_up(self, call: Call[Delivered]) -> None:
         """End what nobody waits for any more."""
         self._loop.give_up(call)
 
     # -- on the loop
 
-    async def _deliver(self, outgoing: Outgoing, queue: MessageQueue | None, count: int) -> Sent:
-        result, tries_more = await self._patiently(outgoing.topic, lambda: self._producer.send_outgoing(outgoing, queue))
-        return Sent(count, 1, tries_more, 0 if result.status is SendStatus.SEND_OK else count)
+    async def _started(self, client: ClientSettings, group: str, settings: ProducerSettings) -> Producer:
+        """A producer belongs to the loop that it is made on."""
+        producer = Producer(client, group=group, settings=settings)
+        await producer.start()
+        return producer
+
+    async def _send_once(self, outgoing: Outgoing, queue: MessageQueue | None) -> SendResult:
+        return await self._producer.send_outgoing(outgoing, queue)
+
+    async def _deliver(self, outgoing: Outgoing, queue: MessageQueue | None, count: int) -> Delivered:
+        result, tries_more = await self._patiently(outgoing.topic, lambda: self._send_once(outgoing, queue))
+        return Delivered(Sent(count, 1, tries_more, 0 if result.status is SendStatus.SEND_OK else count), result)
 
     async def _patiently(self, topic: str, work: Callable[[], Awaitable[T]]) -> tuple[T, int]:
         """What the work brings, and how often it was tried again; SendFailed when it did not in time."""
@@ -119,13 +136,6 @@ class Sender:
             self._refreshing = asyncio.create_task(self._producer.session.refresh_routes())
 
 
-async def _producer(client: ClientSettings, group: str, settings: ProducerSettings) -> Producer:
-    """A producer belongs to the loop that it is made on."""
-    producer = Producer(client, group=group, settings=settings)
-    await producer.start()
-    return producer
-
-
 def _may_pass(problem: OrbitError) -> bool:
     """Whether the same may succeed later: nobody, or nobody who could, has said no."""
     cause = problem.__cause__ if isinstance(problem, SendFailed) else problem
@@ -135,12 +145,13 @@ def _may_pass(problem: OrbitError) -> bool:
 class Deliveries:
     """What one task has sent, and has on its way. For one thread."""
 
-    def __init__(self, sender: Sender, size_max: int) -> None:
+    def __init__(self, sender: Sender, size_max: int, heard: Callable[[SendResult, MessageQueue | None], None] | None = None) -> None:
         self._sender = sender
         self._size_max = size_max
+        self._heard = heard  # what brokers say, in the order in which it was sent, with the queue that it had to go to
         self._size = 0  # of bodies on their way
-        self._in_flight: deque[tuple[Call[Sent], int]] = deque()
-        self._of_queues: dict[MessageQueue, Call[Sent]] = {}  # the last of each
+        self._in_flight: deque[tuple[Call[Delivered], int, MessageQueue | None]] = deque()
+        self._of_queues: dict[MessageQueue, Call[Delivered]] = {}  # the last of each
         self._sent = Sent()
 
     def send(self, outgoing: Outgoing, queue: MessageQueue | None, count: int) -> None:
@@ -152,7 +163,7 @@ class Deliveries:
         if before is not None:
             before.wait()
         call = self._sender.send(outgoing, queue, count)
-        self._in_flight.append((call, size))
+        self._in_flight.append((call, size, queue))
         self._size += size
         if queue is not None:
             self._of_queues[queue] = call
@@ -165,22 +176,27 @@ class Deliveries:
 
     def give_up(self) -> None:
         """Try nothing again of what is on its way."""
-        for call, _ in self._in_flight:
+        for call, *_ in self._in_flight:
             self._sender.give_up(call)
 
     def _settle(self) -> None:
-        call, size = self._in_flight.popleft()
+        call, size, queue = self._in_flight.popleft()
         self._size -= size
-        self._sent = Sent.of_all((self._sent, call.wait()))
+        sent, result = call.wait()
+        self._sent = Sent.of_all((self._sent, sent))
+        if self._heard is not None:
+            self._heard(result, queue)
 
 
-_kept: dict[tuple[ClientSettings, str, ProducerSettings, int], Sender] = {}
+_kept: dict[tuple[type[Sender], ClientSettings, str, ProducerSettings, int], Sender] = {}
 os.register_at_fork(after_in_child=_kept.clear)  # connections belong to one process
 
 
-def sender_of(options: SinkOptions) -> Sender:
-    """The sender of this process for these options."""
+def sender_of(options: SinkOptions, kind: type[S]) -> S:
+    """The sender of this process for these options, of that kind."""
     key = options.client, options.group, options.producer_settings(), options.retry_ms
-    if key not in _kept:
-        _kept[key] = Sender(*key)
-    return _kept[key]
+    found = _kept.get((kind, *key))
+    if found is None:
+        found = _kept[(kind, *key)] = kind(*key)
+    assert isinstance(found, kind)
+    return found

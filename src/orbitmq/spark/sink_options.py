@@ -19,11 +19,21 @@ from orbitmq.message.flags import CompressionType
 from orbitmq.spark.option_texts import OptionTexts
 from orbitmq.spark.options import SourceOptions, connection
 from orbitmq.spark.pacing import portion
+from orbitmq.spark.record_folder import absolute
 
 DEFAULT_GROUP: Final = "ORBITMQ_SPARK"
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 _TOPIC_SIZE_MAX: Final = 127
 _COMPRESSIONS: Final = {"none": None, "zlib": CompressionType.ZLIB, "lz4": CompressionType.LZ4, "zstd": CompressionType.ZSTD}
+
+
+@dataclass(frozen=True, slots=True)
+class ExactlyOnce:
+    """Where it is recorded which batches were delivered; a batch write says which one it is, a stream knows."""
+
+    log: str
+    query: str | None
+    batch: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +52,7 @@ class SinkOptions:
     drops_reserved: bool
     rate_max: int | None  # messages a second of one task
     retry_ms: int
+    exactly_once: ExactlyOnce | None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -64,12 +75,13 @@ class SinkOptions:
             drops_reserved=_drops_reserved(texts),
             rate_max=rate_max,
             retry_ms=texts.duration_ms("retryTimeout", 120_000),
+            exactly_once=_exactly_once(texts),
         )
 
     @property
     def alone_from(self) -> int:
         """How large a body is that cannot be part of a batch: compressed, or because there are none."""
-        if self.batch_messages == 1:
+        if self.batch_messages == 1 or self.exactly_once is not None:
             return 0
         return sys.maxsize if self.compression is None else self.compress_over
 
@@ -102,6 +114,27 @@ def _compression(texts: OptionTexts) -> CompressionType | None:
     if found not in _COMPRESSIONS:
         raise texts.refused("compression", f"it is one of {', '.join(_COMPRESSIONS)}")
     return _COMPRESSIONS[found]
+
+
+def _exactly_once(texts: OptionTexts) -> ExactlyOnce | None:
+    found = texts.text("deliveryGuarantee", "at-least-once").lower()
+    if found not in ("at-least-once", "exactly-once"):
+        raise texts.refused("deliveryGuarantee", "it is at-least-once or exactly-once")
+    if found == "at-least-once":
+        if useless := texts.given(("transactionLog", "transactionId", "transactionBatch")):
+            raise ConfigurationError(f"option {useless[0]} is of use only with deliveryGuarantee=exactly-once; add that, or leave it out")
+        return None
+    if not texts.has("transactionLog") and not texts.has("checkpointLocation"):
+        raise ConfigurationError(
+            "deliveryGuarantee=exactly-once needs the option transactionLog: a folder that driver and executors see, "
+            "for the record of what was delivered; a stream that has the option checkpointLocation keeps it there"
+        )
+    place = texts.text("transactionLog") or f"{texts.text('checkpointLocation').rstrip('/')}/transactions"
+    query = texts.text("transactionId") or None
+    batch = texts.number("transactionBatch", 0)
+    if batch is not None and query is None:
+        raise ConfigurationError("option transactionBatch needs the option transactionId, of whose batches it is one")
+    return ExactlyOnce(absolute(place), query, batch)
 
 
 def _drops_reserved(texts: OptionTexts) -> bool:

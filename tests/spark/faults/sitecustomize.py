@@ -94,10 +94,26 @@ def _in_writer(module: ModuleType) -> None:
     writer.commit = _after(_before(writer.commit, "beforeSinkCommit"), "afterSinkCommit")
 
 
+def _in_transaction_log(module: ModuleType) -> None:
+    log = module.TransactionLog
+    log.decide = _after(log.decide, "decided")
+    log.finish = _before(log.finish, "beforeDone")
+
+
+def _in_staging(module: ModuleType) -> None:
+    sender = module.StagingSender
+    sender._commit = _before(sender._commit, "amongEnds")
+
+
 class _Finder(MetaPathFinder):
     """Puts points into modules when they are imported."""
 
-    _changes: ClassVar = {"orbitmq.spark.stream_reader": _in_reader, "orbitmq.spark.stream_writer": _in_writer}
+    _changes: ClassVar = {
+        "orbitmq.spark.stream_reader": _in_reader,
+        "orbitmq.spark.stream_writer": _in_writer,
+        "orbitmq.spark.transaction_log": _in_transaction_log,
+        "orbitmq.spark.staging": _in_staging,
+    }
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname not in self._changes or (spec := PathFinder.find_spec(fullname, path)) is None or spec.loader is None:

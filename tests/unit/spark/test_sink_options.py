@@ -12,7 +12,7 @@ from orbitmq.common.errors import ConfigurationError
 from orbitmq.message.flags import CompressionType
 from orbitmq.spark.option_texts import OptionTexts
 from orbitmq.spark.options import CONNECTION_OPTIONS, SINK_OPTIONS
-from orbitmq.spark.sink_options import SinkOptions
+from orbitmq.spark.sink_options import ExactlyOnce, SinkOptions
 
 
 def parsed(**options: str) -> SinkOptions:
@@ -74,6 +74,13 @@ def test_a_batch_is_no_larger_than_a_message_may_be() -> None:
         ({"reservedProperties": "keep"}, "option reservedProperties='keep': it is fail or drop"),
         ({"retryTimeout": "soon"}, "option retryTimeout='soon': it is a time as"),
         ({"nameServer": "nowhere"}, "option nameServer"),
+        ({"deliveryGuarantee": "once"}, "option deliveryGuarantee='once': it is at-least-once or exactly-once"),
+        ({"deliveryGuarantee": "exactly-once"}, "exactly-once needs the option transactionLog: a folder"),
+        ({"transactionLog": "log"}, "option transactionLog is of use only with deliveryGuarantee=exactly-once"),
+        (
+            {"deliveryGuarantee": "exactly-once", "transactionLog": "log", "transactionBatch": "1"},
+            "option transactionBatch needs the option transactionId",
+        ),
         ({"topik": "orders"}, "option topik is not known; did you mean topic?"),
         ({"batchMessage": "1"}, "did you mean batchMessages?"),
     ],
@@ -82,6 +89,14 @@ def test_what_will_not_do_is_refused_in_one_sentence(options: dict[str, str], sa
     with pytest.raises(ConfigurationError, match=said.replace("?", r"\?")) as refused:
         parsed(**options)
     assert "\n" not in str(refused.value)
+
+
+def test_the_record_of_what_was_delivered_is_in_the_checkpoint_unless_said_otherwise() -> None:
+    once = {"deliveryGuarantee": "Exactly-Once"}
+    assert parsed(**once, checkpointLocation="/a/checkpoint/").exactly_once == ExactlyOnce("/a/checkpoint/transactions", None, None)
+    assert parsed(**once, checkpointLocation="/a", transactionLog="file:/b").exactly_once == ExactlyOnce("/b", None, None)
+    assert parsed(**once, transactionLog="/b", transactionId="x", transactionBatch="7").exactly_once == ExactlyOnce("/b", "x", 7)
+    assert parsed(checkpointLocation="/a").exactly_once is None
 
 
 def test_the_guide_names_every_option() -> None:

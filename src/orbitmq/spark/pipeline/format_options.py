@@ -34,11 +34,11 @@ def check_source(entry: Entry, form: str, options: Mapping[str, str]) -> None:
         SourceOptions.of(options).check_stream()
 
 
-def check_sink(entry: Entry, options: Mapping[str, str]) -> None:
-    """Refuse what the sink would refuse."""
+def check_sink(entry: Entry, options: Mapping[str, str], *, is_stream: bool) -> None:
+    """Refuse what the sink would refuse; a stream has a checkpoint."""
     with _told_with_line(entry):
         OptionTexts(options).check_names((*CONNECTION_OPTIONS, *SINK_OPTIONS))
-        SinkOptions.of(options)
+        SinkOptions.of({**options, "checkpointLocation": "."} if is_stream else options)
 
 
 def with_connection(options: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:

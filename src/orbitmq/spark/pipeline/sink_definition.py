@@ -49,9 +49,11 @@ def _sink(entry: Entry, source: Source, folder: Path, environment: Mapping[str, 
     block = entry.block(_KEYS.get(form, tuple(dict.fromkeys(key for keys in _KEYS.values() for key in keys))), form)
     block.need("format", f"one of {', '.join(SINKS)}")
     options = options_of(block.get("options"), environment)
+    mode = _mode(block.get("mode"), form, source.format in STREAMS)
     if form == ROCKETMQ:
         options = with_connection(options, source.options if source.format == ROCKETMQ else {})
-        check_sink(entry, options)
+        check_sink(entry, options, is_stream=source.format in STREAMS)
+        _locate_record(block, options, mode, folder, environment)
     path = located(block.need("path", "the folder to write to"), folder, environment) if form == PARQUET else ""
     partition_by, date_of, rows = block.get("partitionBy"), block.get("dateOf"), block.get("rows")
     columns = partition_by.texts("a column") if partition_by is not None else ()
@@ -64,10 +66,20 @@ def _sink(entry: Entry, source: Source, folder: Path, environment: Mapping[str, 
         path=path,
         partition_by=columns,
         date_of=date_of.text("a column") if date_of is not None else None,
-        mode=_mode(block.get("mode"), form, source.format in STREAMS),
+        mode=mode,
         rows=rows.whole(1, _ROWS_MAX) if rows is not None else _ROWS,
         place=entry.place,
     )
+
+
+def _locate_record(block: Block, options: dict[str, str], mode: str, folder: Path, environment: Mapping[str, str]) -> None:
+    """Let the record of what was delivered be where the file says, as seen from its folder."""
+    said = block.get("options")
+    for name, entry in (said.table() if said is not None else {}).items():
+        if name.lower() == "transactionlog":
+            if mode == "update":
+                raise entry.problem(f"{entry.path}: with mode update the record is in the checkpoint; leave transactionLog out")
+            options[name] = located(entry, folder, environment)
 
 
 def _name(block: Block, form: str, options: Mapping[str, str], path: str) -> str:

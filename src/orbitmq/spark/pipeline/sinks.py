@@ -2,7 +2,7 @@
 
 A sink of a stream is a query of its own, with its own checkpoint: so each has the guarantee of its format, and none waits for another.
 Parquet files are exactly-once for readers that heed Spark's log beside them. With `mode: update` windows that are still open go out with
-every change, by batches that are written again after a failure: at least once.
+every change, by batches that are written again after a failure: at least once, unless the sink is asked for more.
 """
 
 from __future__ import annotations
@@ -51,19 +51,27 @@ def start(rows: DataFrame, sink: Sink, checkpoint: str, interval_ms: int | None,
     if sink.format == CONSOLE:
         query = query.foreachBatch(lambda batch, number: _show(batch, sink, number, show))
     elif sink.mode == "update":  # Spark has no updates for sinks in Python
-        query = query.foreachBatch(lambda batch, _number: write(batch, sink, show))
+        query = query.foreachBatch(lambda batch, number: write(batch, sink, show, _as_batch_of(sink, checkpoint, number)))
     else:
         query = query.format(sink.format).options(**_options(rows, sink)).partitionBy(*sink.partition_by)
     return query.start()
 
 
-def write(rows: DataFrame, sink: Sink, show: Show) -> None:
-    """Write everything at once."""
+def write(rows: DataFrame, sink: Sink, show: Show, more: Mapping[str, str] | None = None) -> None:
+    """Write everything at once, with some more options."""
     if sink.format == CONSOLE:
         _show(rows, sink, 0, show)
         return
     mode = {"error": "errorifexists", "overwrite": "overwrite"}.get(sink.mode, "append")
-    rows.write.format(sink.format).options(**_options(rows, sink)).mode(mode).partitionBy(*sink.partition_by).save()
+    rows.write.format(sink.format).options(**_options(rows, sink), **(more or {})).mode(mode).partitionBy(*sink.partition_by).save()
+
+
+def _as_batch_of(sink: Sink, checkpoint: str, number: int) -> Mapping[str, str]:
+    """What has a batch delivered once that is written again after a failure, where that is asked for."""
+    wanted = {name.lower(): text.lower() for name, text in sink.options.items()}
+    if wanted.get("deliveryguarantee") != "exactly-once":
+        return {}
+    return {"transactionLog": f"{checkpoint}/transactions", "transactionId": sink.name, "transactionBatch": str(number)}
 
 
 def _show(rows: DataFrame, sink: Sink, number: int, show: Show) -> None:

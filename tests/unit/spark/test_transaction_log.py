@@ -1,0 +1,87 @@
+"""The record of what was delivered: made once, whole or not at all, wherever it is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import fs
+
+from orbitmq.client.asked_producer import HalfPlace
+from orbitmq.common.errors import ConfigurationError, OrbitError
+from orbitmq.spark.record_folder import DistantFolder, LocalFolder, RecordFolder, absolute, folder_at
+from orbitmq.spark.staged_messages import Staged, each_of, packed, unpacked
+from orbitmq.spark.transaction_log import BatchState, TransactionLog
+
+HALF = HalfPlace("T", "broker-a", 3, 1000, "7F0000010BDF5FFD2B274D39B986014B", "7F0000010BDF5FFD2B274D39B986014B")
+
+
+@pytest.fixture(params=["local", "distant"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> RecordFolder:
+    place = tmp_path / "not" / "yet"
+    return LocalFolder(place) if request.param == "local" else DistantFolder(fs.LocalFileSystem(), str(place), "some://where")
+
+
+def test_files_of_a_folder_are_made_once(folder: RecordFolder) -> None:
+    assert folder.names() == []
+    folder.create("1", b"one")
+    with pytest.raises(FileExistsError):
+        folder.create("1", b"another")
+    folder.create("2", b"")
+    assert (sorted(folder.names()), folder.read("1"), folder.read("2")) == (["1", "2"], b"one", b"")
+    folder.delete("1")
+    folder.delete("1")
+    assert folder.names() == ["2"]
+    with pytest.raises(OrbitError, match=r"the transaction log .* cannot be used: .*; nothing is committed without it"):
+        folder.read("1")
+
+
+def test_places_mean_the_same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert [absolute(place) for place in ("log", "/a/b", "file:/a/b", "file:///a/b%20c", "s3://bucket/log")] == [
+        f"{tmp_path}/log",
+        "/a/b",
+        "/a/b",
+        "/a/b c",
+        "s3://bucket/log",
+    ]
+    with pytest.raises(ConfigurationError, match=r"the transaction log cannot be at dbfs://x: .*; give the option transactionLog a path"):
+        folder_at("dbfs://x")
+
+
+def test_a_batch_is_open_then_decided_then_done(tmp_path: Path) -> None:
+    log, staged = TransactionLog(str(tmp_path), "query"), unpacked([packed([Staged(HALF, None)])])
+    assert log.state(4) is BatchState.OPEN
+    log.decide(4, staged)
+    assert [log.state(batch) for batch in (3, 4, 5)] == [BatchState.DONE, BatchState.DECIDED, BatchState.OPEN]
+    log.finish(4)
+    log.finish(4)
+    assert [log.state(batch) for batch in (3, 4, 5)] == [BatchState.DONE, BatchState.DONE, BatchState.OPEN]
+    assert list(each_of(log.staged(4))) == [Staged(HALF, None)]
+    assert TransactionLog(str(tmp_path), "another").state(4) is BatchState.OPEN
+
+
+def test_names_that_lead_elsewhere_and_damaged_files_are_told(tmp_path: Path) -> None:
+    for name in ("", "a/b", "..", ".hidden", "a" * 201):
+        with pytest.raises(ConfigurationError, match="option transactionId="):
+            TransactionLog(str(tmp_path), name)
+    log = TransactionLog(str(tmp_path), "query")
+    (tmp_path / "query").mkdir()
+    (tmp_path / "query" / "0.parquet").write_bytes(b"cut")
+    (tmp_path / "query" / "notes.txt").write_bytes(b"of somebody")
+    assert log.state(0) is BatchState.DECIDED
+    with pytest.raises(OrbitError, match=r"0\.parquet is damaged: .*; restore it, or delete it"):
+        log.staged(0)
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+PLACES = st.builds(
+    lambda topic, broker, half, at, key: HalfPlace(topic, broker, half, at, key, key), NAMES, NAMES, *[st.integers(0, 2**62)] * 2, NAMES
+)
+
+
+@given(st.lists(st.lists(st.builds(Staged, PLACES, st.none() | st.integers(0, 99)), min_size=1, max_size=5), max_size=4))
+def test_what_tasks_stage_reaches_the_driver_as_it_was(tasks: list[list[Staged]]) -> None:
+    assert list(each_of(unpacked(map(packed, tasks)))) == [staged for task in tasks for staged in task]
