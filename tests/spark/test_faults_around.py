@@ -31,12 +31,29 @@ checkpoint: checkpoint
 """
 
 
+ONCE = BOTH_SINKS.replace("topic: to", "topic: to, deliveryGuarantee: exactly-once").replace("  - {{format: parquet, path: rows}}\n", "")
+
+
 def bodies(mq: LocalCluster) -> list[str]:
     return [message.body.decode() for message in messages_in(mq.name_server, "to")]
 
 
 def places(mq: LocalCluster) -> list[str]:
     return [place_of(message) for message in messages_in(mq.name_server, "from")]
+
+
+@pytest.mark.timeout(1200)
+def test_workers_that_die_leave_nothing_behind_where_rows_are_delivered_exactly_once(tmp_path: Path) -> None:
+    with LocalCluster(topics={"from": 2, "to": 2}) as mq:
+        sent(mq.name_server, "from", COUNT)
+        file = tmp_path / "once.yaml"
+        file.write_text(ONCE.format(name_server=mq.name_server, batch=BATCH))
+        command = Command(tmp_path / "command", "pipeline", "run", str(file), "--once", "--master", "local[2,4]")
+        command.run(faults="read@3=worker,write@3=worker,write@6=worker")
+        assert command.came_to() >= {"read-3", "write-3", "write-6"}
+        outcome = Outcome.of(places(mq), bodies(mq))
+    outcome.tell("workers killed, to a topic exactly once")
+    assert outcome == Outcome(attempted=COUNT, delivered=COUNT, lost=0, duplicated=0)
 
 
 @pytest.mark.timeout(1200)

@@ -79,23 +79,6 @@ def write(mq: LocalCluster, frame: DataFrame, target: str, **options: str) -> No
     frame.write.format("rocketmq").options(nameServer=mq.name_server, topic=target, **ONCE, **options).mode("append").save()
 
 
-def test_a_write_whose_task_fails_once_is_seen_once(spark: SparkSession, mq: LocalCluster, target: str, tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-
-    def fail_once(number: int) -> str:
-        if number == 49 and not mark.exists():
-            mark.mkdir()
-            raise RuntimeError("on purpose")
-        return str(number)
-
-    from pyspark.sql.functions import udf
-
-    rows = spark.range(0, 50, 1, 2).select(udf(fail_once, useArrow=False)("id").alias("body"))
-    write(mq, rows, target, transactionLog=str(tmp_path / "log"), batchMessages="1")
-    assert mark.exists()
-    assert bodies(mq, target) == Counter(b"%d" % number for number in range(50))
-
-
 def test_a_write_that_fails_delivers_nothing_and_again_with_its_id_everything_once(
     spark: SparkSession, mq: LocalCluster, target: str, tmp_path: Path
 ) -> None:
