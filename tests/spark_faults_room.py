@@ -37,6 +37,25 @@ exec /bin/chmod "$@"
 """
 
 
+_COPY: Final = """\
+name: copy
+source:
+  format: rocketmq
+  options:
+    {{nameServer: "{name_server}", subscribe: from, consumerGroup: copy, startingOffsets: earliest,
+      maxOffsetsPerTrigger: {batch}, minPartitions: 2}}
+steps:
+  - sql: select concat(brokerName, ' ', queueId, ' ', queueOffset) as body from input
+sinks: [{{format: rocketmq, options: {{topic: to, {options}}}}}]
+checkpoint: checkpoint
+"""
+
+
+def copy_pipeline(name_server: str, batch: int, options: str = "") -> str:
+    """A pipeline that writes the place of each message of the topic `from`, so many in a batch, to the topic `to`."""
+    return _COPY.format(name_server=name_server, batch=batch, options=options)
+
+
 class Outcome(NamedTuple):
     """What became of messages that were to arrive once each."""
 

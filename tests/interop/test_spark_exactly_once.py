@@ -11,7 +11,7 @@ from interop.apache import wait_until
 from interop.broker_clients import Cluster
 from interop.client_matrix_room import EVERY, SETTINGS, cluster_of, tools_of
 from interop.java_peer import java_peer
-from spark_faults_room import Command, Outcome, place_of
+from spark_faults_room import Command, Outcome, copy_pipeline, place_of
 from spark_room import messages_in, sent
 
 pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.needs("java", "maven"), pytest.mark.timeout(3600)]  # eleven starts of Spark
@@ -30,18 +30,6 @@ POINTS = {  # and at which of its occurrences
     "beforeDone": 2,
     "afterSinkCommit": 2,
 }
-PIPELINE = """\
-name: copy
-source:
-  format: rocketmq
-  options:
-    {{nameServer: "{name_server}", subscribe: from, consumerGroup: copy, startingOffsets: earliest,
-      maxOffsetsPerTrigger: {batch}, minPartitions: 2}}
-steps:
-  - sql: select concat(brokerName, ' ', queueId, ' ', queueOffset) as body from input
-sinks: [{{format: rocketmq, options: {{topic: to, deliveryGuarantee: exactly-once}}}}]
-checkpoint: checkpoint
-"""
 
 
 @pytest.fixture(params=EVERY)
@@ -56,7 +44,7 @@ def test_a_driver_that_is_killed_at_every_point_delivers_everything_once(cluster
     name, servers = cluster
     name_server = servers.name_server.address
     file = tmp_path / "copy.yaml"
-    file.write_text(PIPELINE.format(name_server=name_server, batch=BATCH))
+    file.write_text(copy_pipeline(name_server, BATCH, "deliveryGuarantee: exactly-once"))
     command = Command(tmp_path / "command", "pipeline", "run", str(file), "--master", "local[2,4]")
     count = 0
     for point, occurrence in POINTS.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orbitmq.testing import LocalCluster
-from spark_faults_room import Command, Outcome, place_of
+from spark_faults_room import Command, Outcome, copy_pipeline, place_of
 from spark_room import as_row, messages_in, rows_of, sent
 
 pytestmark = pytest.mark.crash
@@ -18,18 +18,6 @@ SOURCE_POINTS = ("latestOffset", "partitions", "read", "sourceCommit")
 FILE_POINTS = ("fileWrite", "beforeFileCommit", "afterFileCommit")
 SINK_POINTS = ("write", "beforeSinkCommit", "afterSinkCommit")
 BEFORE_WRITE = {"latestOffset", "partitions", "sourceCommit"}  # no row of a batch is on its way then
-TO_TOPIC = """\
-name: copy
-source:
-  format: rocketmq
-  options:
-    {{nameServer: "{name_server}", subscribe: from, consumerGroup: copy, startingOffsets: earliest,
-      maxOffsetsPerTrigger: {batch}, minPartitions: 2}}
-steps:
-  - sql: select concat(brokerName, ' ', queueId, ' ', queueOffset) as body from input
-sinks: [{{format: rocketmq, options: {{topic: to}}}}]
-checkpoint: checkpoint
-"""
 
 
 def send_more(mq: LocalCluster, count: int) -> None:
@@ -67,7 +55,7 @@ def test_a_topic_whose_driver_is_killed_at_every_point_misses_nothing_and_repeat
     points = (*SOURCE_POINTS, *SINK_POINTS)
     with LocalCluster(topics={"from": 2, "to": 2}) as mq:
         file = tmp_path / "copy.yaml"
-        file.write_text(TO_TOPIC.format(name_server=mq.name_server, batch=BATCH))
+        file.write_text(copy_pipeline(mq.name_server, BATCH))
         command = Command(tmp_path / "command", "pipeline", "run", str(file), "--master", "local[2,4]")
         repeated: dict[str, int] = {}
         for point, before in zip(points, (None, *points), strict=False):
