@@ -133,6 +133,22 @@ def test_updates_show_windows_that_are_still_open(cluster: LocalCluster, tmp_pat
     assert dict(figures_in(cluster.name_server, "live-per-minute")) == figures(orders)
 
 
+def test_updates_are_sent_once_where_that_is_asked_for(cluster: LocalCluster, tmp_path: Path) -> None:
+    for topic in ("once", "once-per-minute"):
+        cluster.create_topic(topic)
+    orders = some_orders(50, seed=5)
+    send(cluster.name_server, "once", [order.body() for order in orders])
+    sink = "sinks=[{format: rocketmq, mode: update, options: {topic: once-per-minute, deliveryGuarantee: exactly-once}}]"
+    pipeline = pipeline_in(tmp_path, ORDERS.format(topic="once", name_server=cluster.name_server), sink)
+    ran(pipeline)
+    before = figures_in(cluster.name_server, "once-per-minute")
+    assert before
+    for path in (tmp_path / "out/checkpoint").glob("*/commits/*"):  # as if it had died before Spark noted that
+        path.unlink()
+    ran(pipeline)
+    assert figures_in(cluster.name_server, "once-per-minute") == before
+
+
 def test_messages_that_are_let_through_go_on_as_they_were(cluster: LocalCluster, tmp_path: Path) -> None:
     for topic in ("all", "big"):
         cluster.create_topic(topic)
