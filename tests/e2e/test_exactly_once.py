@@ -142,10 +142,18 @@ def test_a_message_that_somebody_rolled_back_is_told_and_not_passed_over(query: 
     with Admin(query.name_server) as admin:
         half = next(half for halves in admin.transactions.open().found.values() for half in halves if half.half.topic == query.topic)
         admin.transactions.resolve(half, TransactionState.ROLLBACK)
-    with pytest.raises(
-        DataLost, match=f"message {half.unique_key} was staged .* not in topic {query.topic}: somebody has rolled it back"
-    ):
+    with pytest.raises(DataLost, match=f"message {half.unique_key} was staged .* not in topic {query.topic}: somebody has rolled it back"):
         query.decision(0).commit([])
+    (Path(str(query.log)) / "0.parquet").unlink()
+    query.decision(0).commit([query.stage(0, range(3))])
+    assert query.delivered().keys() == set(range(3)), "sent anew as a whole, as the error says that it would be"
+
+
+def test_a_decision_that_was_taken_away_leaves_nothing_done(query: Query) -> None:
+    query.decision(0).commit([query.stage(0, range(3))])
+    (Path(str(query.log)) / "0.parquet").unlink()
+    query.log.decide(0, unpacked([query.stage(0, range(3, 6))]))
+    assert query.log.state(0) is BatchState.DECIDED
 
 
 def test_an_end_whose_answer_is_lost_is_told_again(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orbitmq.common.errors import SendFailed
+from orbitmq.spark.failures import DataLost
 from orbitmq.spark.sender import sender_of
 from orbitmq.spark.sink_options import SinkOptions
 from orbitmq.spark.staged_messages import each_of, unpacked
@@ -62,7 +64,14 @@ class BatchDecision:
         return "rolled back"
 
     def _deliver(self, staged: pa.Table, *, is_first: bool) -> None:
-        sender_of(self._options, StagingSender).commit(each_of(staged), is_doubtful=not is_first)
+        try:
+            sender_of(self._options, StagingSender).commit(each_of(staged), is_doubtful=not is_first)
+        except (SendFailed, DataLost) as problem:
+            raise type(problem)(
+                f"batch {self._batch} was decided, and a part of it not delivered yet: {problem}. Start the query again to finish it. "
+                f"If what was staged is gone for good, delete {self._batch}.parquet in {self._log} to have all of the batch sent anew, "
+                f"or make {self._batch}.done there to go on without the rest"
+            ) from problem
         self._log.finish(self._batch)
 
     def _roll_back(self, staged: pa.Table) -> None:

@@ -60,6 +60,7 @@ class TransactionLog:
         """Let the batch be these messages; FileExistsError when somebody has decided already."""
         import pyarrow.parquet as pq
 
+        self._folder.delete(f"{batch}{_DONE}")  # somebody took the decision away, so that the batch is sent anew
         content = io.BytesIO()
         pq.write_table(staged, content)
         self._folder.create(f"{batch}{_DECIDED}", content.getvalue())
