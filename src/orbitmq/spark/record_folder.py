@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from pyarrow import fs
 
@@ -90,14 +90,6 @@ class DistantFolder:
     def delete(self, name: str) -> None:
         with _told(self), suppress(FileNotFoundError):
             self._files.delete_file(f"{self._path}/{name}")
-
-
-def absolute(place: str) -> str:
-    """A place that means the same in every process: a path of this machine whatever the folder, or an URI as it is."""
-    parts = urlsplit(place)
-    if parts.scheme in ("", "file"):
-        return str(Path(unquote(parts.path) if parts.scheme else place).absolute())
-    return place
 
 
 def folder_at(place: str) -> RecordFolder:

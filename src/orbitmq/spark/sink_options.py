@@ -10,7 +10,9 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from orbitmq.client.outbox import ProducerSettings
 from orbitmq.client.settings import ClientSettings
@@ -19,7 +21,6 @@ from orbitmq.message.flags import CompressionType
 from orbitmq.spark.option_texts import OptionTexts
 from orbitmq.spark.options import SourceOptions, connection
 from orbitmq.spark.pacing import portion
-from orbitmq.spark.record_folder import absolute
 
 DEFAULT_GROUP: Final = "ORBITMQ_SPARK"
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
@@ -142,3 +143,11 @@ def _drops_reserved(texts: OptionTexts) -> bool:
     if found not in ("fail", "drop"):
         raise texts.refused("reservedProperties", "it is fail or drop")
     return found == "drop"
+
+
+def absolute(place: str) -> str:
+    """A place that means the same in every process: a path of this machine whatever the folder, or an URI as it is."""
+    parts = urlsplit(place)
+    if parts.scheme in ("", "file"):
+        return str(Path(unquote(parts.path) if parts.scheme else place).absolute())
+    return place

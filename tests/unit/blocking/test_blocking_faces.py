@@ -24,6 +24,7 @@ from orbitmq.blocking import admin as nouns
 _INNER = {
     *("producer_group", "consumer_data", "topics", "routes_changed", "serves", "send_outgoing", "new_ids"),
     *("queues_changed", "rebalance_soon", "reset_offsets", "committed_offsets", "running_info", "consume_directly"),
+    *("half_properties", "send_half", "end_of", "end", "master_of"),
 }
 _FACES: list[tuple[type, type, set[str]]] = [
     (orbitmq.Producer, blocking.Producer, _INNER),

@@ -11,7 +11,8 @@ from pyarrow import fs
 
 from orbitmq.client.asked_producer import HalfPlace
 from orbitmq.common.errors import ConfigurationError, OrbitError
-from orbitmq.spark.record_folder import DistantFolder, LocalFolder, RecordFolder, absolute, folder_at
+from orbitmq.spark.record_folder import DistantFolder, LocalFolder, RecordFolder, folder_at
+from orbitmq.spark.sink_options import absolute
 from orbitmq.spark.staged_messages import Staged, each_of, packed, unpacked
 from orbitmq.spark.transaction_log import BatchState, TransactionLog
 
