@@ -177,7 +177,9 @@ class PushConsumer(ReadingConsumer):
             reads = self._obstacle(queue) is None and reader.cache.pressure(self.settings.limits, in_order=self.settings.in_order) is None
             if reads and now_ms - reader.last_read_ms > STUCK_MS_MAX:
                 log.warning("reader_stuck group=%s queue=%s state='%s'; it begins anew", self.group, queue, reader.state)
-                await reader.seek(reader.cache.commit_offset or reader.next_offset or await self.membership.first_offset(queue))
+                known = (reader.cache.commit_offset, reader.next_offset)  # of which 0 is as good as any
+                at = next((offset for offset in known if offset is not None), None)
+                await reader.seek(await self.membership.first_offset(queue) if at is None else at)
 
     # -- what brokers ask, and what it tells
 

@@ -1,5 +1,7 @@
 """The errors that cross a floor: each says what happened, why, and what to do."""
 
+from collections.abc import Mapping
+
 
 class OrbitError(Exception):
     """Base of every error that OrbitMQ raises on purpose."""
@@ -18,12 +20,13 @@ class DamagedFile(OrbitError):
 
 
 class RequestRefused(OrbitError):
-    """A request that is answered with `code` and a remark that says what to do."""
+    """A request that is answered with `code`, a remark that says what to do, and header `fields` where clients look for some."""
 
-    def __init__(self, code: int, remark: str) -> None:
+    def __init__(self, code: int, remark: str, fields: Mapping[str, str] | None = None) -> None:
         super().__init__(remark)
         self.code = code
         self.remark = remark
+        self.fields = fields
 
 
 class NotFound(OrbitError):

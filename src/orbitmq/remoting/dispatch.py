@@ -303,7 +303,9 @@ def _busy(request: RemotingCommand, mark: str, reason: str) -> RemotingCommand:
 def failure(request: RemotingCommand, problem: Exception) -> RemotingCommand:
     """The answer that tells of a refusal, or of a handler that failed: what, and where."""
     if isinstance(problem, RequestRefused):
-        return request.answer(problem.code, problem.remark)
+        answer = request.answer(problem.code, problem.remark)
+        answer.ext_fields = None if problem.fields is None else dict(problem.fields)
+        return answer
     log.error("handler failed code=%s", request.code, exc_info=problem)
     frames = traceback.extract_tb(problem.__traceback__)
     where = f", {frames[-1].name} line {frames[-1].lineno}" if frames else ""

@@ -15,6 +15,7 @@ from client_room import client, sent
 from installed_room import install, site_packages
 from orbitmq.broker.plugins.hooks import Hooks
 from orbitmq.broker.processors.replies import PUSH_TIMEOUT_MS, ReplyProcessor
+from orbitmq.common.errors import RequestRefused
 from orbitmq.message import hosts, properties
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
@@ -116,7 +117,9 @@ def test_replies_need_not_be_stored(room: Room) -> None:
     room.settings.store_reply_message_enable = False
     answer = room.reply(TO_ASKER, room.answers_with(ResponseCode.SUCCESS))
     assert (answer.code, (answer.ext_fields or {})["msgId"]) == (ResponseCode.SUCCESS, "0")
-    assert room.reply({"REPLY_TO_CLIENT": "gone"}).code == ResponseCode.SYSTEM_ERROR
+    with pytest.raises(RequestRefused) as refused:
+        room.reply({"REPLY_TO_CLIENT": "gone"})
+    assert (refused.value.code, refused.value.fields) == (ResponseCode.SYSTEM_ERROR, {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"})
     assert room.stored(REPLIES) == []
 
 

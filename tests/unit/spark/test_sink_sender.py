@@ -28,7 +28,7 @@ def sent(batch: pa.RecordBatch, code: int | None, *then: int, **options: str) ->
                 while len(broker.sent) < number and not sending.done():  # noqa: ASYNC110 - the rows are sent by threads
                     await asyncio.sleep(0.005)
                 broker.answer_code = other
-            return await sending, broker
+            return (await sending).sent, broker
 
     return asyncio.run(scenario())
 

@@ -15,7 +15,7 @@ from orbitmq.broker.own_messages import OwnMessages
 from orbitmq.broker.processors.safe_answers import SafeAnswers
 from orbitmq.broker.processors.send import SendProcessor, born_host_of, send_header
 from orbitmq.broker.producers import Producers
-from orbitmq.common.errors import MessageIllegal, RemoteError, StoreError
+from orbitmq.common.errors import MessageIllegal, RemoteError, RequestRefused, StoreError
 from orbitmq.message import hosts, properties
 from orbitmq.message.message_id import offset_id
 from orbitmq.message.record_write import Message
@@ -69,13 +69,10 @@ class ReplyProcessor:
     async def reply(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Bring a reply to whoever waits for it, then store it."""
         header = send_header(request)
-        topic, queue_id = self._sends.place_of(header)
-        added = {
-            properties.MSG_REGION: self._settings.region_id,
-            properties.TRACE_ON: "true" if self._settings.trace_on else "false",
-        }
+        with self._sends.saying_where():
+            topic, queue_id = self._sends.place_of(header)
         born_host = born_host_of(channel)
-        told = properties.extended((header.properties or "").encode("utf-8", "replace"), added)
+        told = properties.extended((header.properties or "").encode("utf-8", "replace"), self._sends.place_fields())
         problem = await self._push(header, request.body or b"", hosts.text_of(born_host), properties.parse(told))
         code = ResponseCode.SUCCESS if problem is None else ResponseCode.SYSTEM_ERROR
         stored = None
@@ -94,8 +91,9 @@ class ReplyProcessor:
                 )
             )
         if stored is None:
-            nowhere = None if problem is not None else self._header(_NOT_STORED, queue_id, 0)
-            return request.answer(code, problem, header=nowhere)
+            if problem is not None:
+                raise RequestRefused(code, problem, self._sends.place_fields())
+            return request.answer(code, header=self._header(_NOT_STORED, queue_id, 0))
         answer = request.answer(
             code, problem, header=self._header(offset_id(self._sends.store_host, stored.offset), queue_id, stored.queue_offset)
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 from orbitmq.protocol.headers.base import Header, Int32, Int64, RpcRequestHeader, TopicRequestHeader, Wire
 
@@ -79,6 +79,11 @@ class SendMessageResponseHeader(Header):
     recall_handle: str | None = None
     msg_region: Annotated[str | None, Wire("MSG_REGION")] = None
     trace_on: Annotated[bool | None, Wire("TRACE_ON")] = None
+
+    @classmethod
+    def of_stored(cls, fields: Mapping[str, str] | None) -> Self | None:
+        """What an answer says of a message; None when it says of none that it is stored."""
+        return cls.from_fields(fields) if fields and "msgId" in fields else None
 
 
 class SentTo(NamedTuple):
