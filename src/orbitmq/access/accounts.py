@@ -119,6 +119,18 @@ class Accounts:
             account.check(request, self._topic_at)
             self._remembered.add(key, host, naming)
 
+    @property
+    def rules(self) -> tuple[object, ...]:
+        """What decisions depend on: when one of these is another, they are to be made anew."""
+        return (self,)
+
+    def secret_of(self, host: str, request: RemotingCommand) -> str | None:
+        """By which a request, which is allowed, has to be signed; None when it need not be."""
+        account = self.by_key.get((request.ext_fields or {}).get(ACCESS_KEY, ""))
+        if account is None or account.is_white(host) or (self._white and self._is_white(host)):
+            return None
+        return account.secret_key
+
     def _is_white(self, host: str) -> bool:
         found = self._white_hosts.get(host)
         if found is None:

@@ -46,8 +46,15 @@ _DEFAULT_TOPIC: Final = Resource(ResourceKind.TOPIC, AUTO_CREATE_TOPIC)
 class Checker(Protocol):
     """Says whether a request from a host is allowed."""
 
+    @property
+    def rules(self) -> tuple[object, ...]:
+        """What decisions depend on: when one of these is another, they are to be made anew."""
+
     def check(self, host: str, request: RemotingCommand) -> None:
         """Denied when it is not; RequestRefused when it cannot be read."""
+
+    def secret_of(self, host: str, request: RemotingCommand) -> str | None:
+        """By which a request, which is allowed, has to be signed; None when it need not be."""
 
 
 class Guard:
@@ -81,6 +88,19 @@ class Guard:
         except Exception:  # whatever it is, `before` says it
             return False
         return True
+
+    @property
+    def rules(self) -> tuple[object, ...]:
+        """What decisions depend on: when one of these is another, they are to be made anew."""
+        return self._checker().rules
+
+    def secret_of(self, remote_address: str, request: RemotingCommand) -> str | None:
+        """By which a request that passed has to be signed; None when it need not be.
+
+        Whatever else comes from there with the same code, access key and naming fields passes too, if it is signed by that, as long as
+        `rules` are the same and what it names is not in its body.
+        """
+        return self._checker().secret_of(host_of(remote_address), request)
 
 
 def guard_of_accounts(accounts: Callable[[], Accounts]) -> Guard:
@@ -124,6 +144,15 @@ class UserChecker:
         user = self._authenticated(request)
         if self._authorizes and not user.is_super and request.code not in self._unauthorized:
             self._authorize(user, host, request)
+
+    @property
+    def rules(self) -> tuple[object, ...]:
+        return self._store.users, self._store.acls
+
+    def secret_of(self, host: str, request: RemotingCommand) -> str | None:
+        if request.code in self._unauthenticated:
+            return None
+        return self._store.users[(request.ext_fields or {})[ACCESS_KEY]].password
 
     def _authenticated(self, request: RemotingCommand) -> User:
         fields = request.ext_fields or {}

@@ -27,6 +27,7 @@ Code = RequestCode
 _DECISIONS_MAX: Final = 10_000
 _NAMING_LENGTH_MAX: Final = 1000
 _PLACE_LENGTH_MAX: Final = 200  # longer than any that a handler reads
+_NAMING_BY_ID: Final = (Code.CONSUME_MESSAGE_DIRECTLY, Code.RESUME_CHECK_HALF_MESSAGE)  # a place, by the id of the message there
 
 
 class Resource(NamedTuple):
@@ -108,7 +109,7 @@ def _place(code: int, text: str | None) -> int | None:
     if not text or len(text) > _PLACE_LENGTH_MAX:
         return None
     try:
-        return parse_offset_id(text).log_offset if code == Code.CONSUME_MESSAGE_DIRECTLY else int(text)
+        return parse_offset_id(text).log_offset if code in _NAMING_BY_ID else int(text)
     except (MessageIllegal, ValueError):
         return None
 

@@ -5,11 +5,19 @@ cdef class HotHeader:
     cdef Py_ssize_t topic_at, topic_size, properties_at, properties_size
     cdef Py_ssize_t group_at, group_size, subscription_at, subscription_size, type_at, type_size
     cdef int queue_id, sys_flag, message_flag, reconsume_times, count_max
-    cdef long long born_time_ms, queue_offset, commit_offset, sub_version, suspend_ms
-    cdef bint _is_bad
-    cdef Py_ssize_t _at[25]
-    cdef Py_ssize_t _size[25]
+    cdef long long born_time_ms, queue_offset, commit_offset, sub_version, suspend_ms, commit_log_offset
+    cdef int outcome
+    cdef Py_ssize_t transaction_id_at, transaction_id_size
+    cdef bint _is_bad, notes_fields
+    cdef int field_count
+    cdef Py_ssize_t name_at[40]
+    cdef Py_ssize_t name_size[40]
+    cdef Py_ssize_t value_at[40]
+    cdef Py_ssize_t value_size[40]
+    cdef Py_ssize_t _at[31]
+    cdef Py_ssize_t _size[31]
 
 cdef bint scan(HotHeader header, const unsigned char *p, Py_ssize_t start, Py_ssize_t end, bint is_binary) except? -1
 cdef bint read_send(HotHeader header, const unsigned char *p) noexcept
 cdef bint read_pull(HotHeader header, const unsigned char *p) noexcept
+cdef bint read_end(HotHeader header, const unsigned char *p) noexcept

@@ -1,5 +1,6 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel: reads the headers of sends and pulls, JSON and binary, straight to offsets and numbers; no object for any field.
+"""Kernel: reads the headers of sends, pulls and ends of transactions, JSON and binary, straight to offsets and numbers; no object for
+any field.
 
 Its executable specifications are `header_json.decode`, `header_binary.decode` and the typed headers of `protocol.headers`: a header that
 it takes says the same to them, and whatever they would have to think about (escapes but in properties, a field twice, numbers that may
@@ -26,8 +27,10 @@ DIGITS_32 = cython.declare(cython.Py_ssize_t, 9)  # so many fit whatever they ar
 DIGITS_64 = cython.declare(cython.Py_ssize_t, 18)
 STOPS = cython.declare(bytes, bytes(byte < 32 or byte in b'"\\' for byte in range(256)))  # where a text ends, or is not plain
 
-# Places of fields: the letters of a send, a to n, then the names of a pull.
-SLOTS = cython.declare(cython.int, 25)
+FIELDS_MAX = cython.declare(cython.int, 40)  # that are noted of one header
+
+# Places of fields: the letters of a send, a to n, then the names of a pull, then those of the end of a transaction.
+SLOTS = cython.declare(cython.int, 31)
 LETTERS = cython.declare(cython.int, 14)
 PROPERTIES = cython.declare(cython.int, 8)
 CONSUMER_GROUP = cython.declare(cython.int, 14)
@@ -41,10 +44,19 @@ SUSPEND_TIMEOUT = cython.declare(cython.int, 21)
 SUB_VERSION = cython.declare(cython.int, 22)
 SUBSCRIPTION = cython.declare(cython.int, 23)
 EXPRESSION_TYPE = cython.declare(cython.int, 24)
+PRODUCER_GROUP = cython.declare(cython.int, 25)
+TABLE_OFFSET = cython.declare(cython.int, 26)
+LOG_OFFSET = cython.declare(cython.int, 27)
+OUTCOME = cython.declare(cython.int, 28)
+MSG_ID = cython.declare(cython.int, 29)
+TRANSACTION_ID = cython.declare(cython.int, 30)
 
 
 class HotHeader:
-    """One header at a time. `…_at` and `…_size` say where a text stands; a size of -1: it was not sent."""
+    """One header at a time. `…_at` and `…_size` say where a text stands; a size of -1: it was not sent.
+
+    With `notes_fields` the names and values of all fields are kept too, in the order in which they stand.
+    """
 
     __slots__ = (
         "_at",
@@ -52,15 +64,21 @@ class HotHeader:
         "_size",
         "born_time_ms",
         "code",
+        "commit_log_offset",
         "commit_offset",
         "count_max",
+        "field_count",
         "flag",
         "group_at",
         "group_size",
         "is_batch",
         "is_escaped",
         "message_flag",
+        "name_at",
+        "name_size",
+        "notes_fields",
         "opaque",
+        "outcome",
         "properties_at",
         "properties_size",
         "queue_id",
@@ -73,19 +91,26 @@ class HotHeader:
         "sys_flag",
         "topic_at",
         "topic_size",
+        "transaction_id_at",
+        "transaction_id_size",
         "type_at",
         "type_size",
+        "value_at",
+        "value_size",
     )
 
     def __init__(self) -> None:
         self.code = self.flag = self.opaque = self.queue_id = self.sys_flag = self.message_flag = self.reconsume_times = self.count_max = 0
         self.topic_at = self.topic_size = self.properties_at = self.properties_size = self.group_at = self.group_size = 0
         self.subscription_at = self.subscription_size = self.type_at = self.type_size = 0
-        self.born_time_ms = self.queue_offset = self.commit_offset = self.sub_version = self.suspend_ms = 0
-        self.is_escaped = self.is_batch = self._is_bad = False
+        self.born_time_ms = self.queue_offset = self.commit_offset = self.sub_version = self.suspend_ms = self.commit_log_offset = 0
+        self.outcome = self.transaction_id_at = self.transaction_id_size = 0
+        self.is_escaped = self.is_batch = self._is_bad = self.notes_fields = False
+        self.field_count = 0
         if not cython.compiled:
-            self._at = [0] * 25
-            self._size = [0] * 25
+            self._at = [0] * 31
+            self._size = [0] * 31
+            self.name_at, self.name_size, self.value_at, self.value_size = [0] * 40, [0] * 40, [0] * 40, [0] * 40
 
 
 @cython.cfunc
@@ -96,7 +121,7 @@ def scan(
     slot: cython.int
     for slot in range(SLOTS):
         header._size[slot] = -1
-    header.code = header.flag = header.opaque = 0
+    header.code = header.flag = header.opaque = header.field_count = 0
     header.is_escaped = False
     if is_binary:
         return _scan_binary(header, p, start, end)
@@ -172,6 +197,8 @@ def _scan_json(header: HotHeader, p: cython.p_const_uchar, at: cython.Py_ssize_t
             if at >= end or p[at] != QUOTE:
                 return False
             if is_inside:
+                if header.notes_fields and not _note(header, key, key_size, value, at - value):
+                    return False
                 slot = _slot(p, key, key_size)
                 if slot >= 0:
                     if header._size[slot] >= 0:
@@ -261,6 +288,8 @@ def _scan_binary(header: HotHeader, p: cython.p_const_uchar, at: cython.Py_ssize
             return False
         if not is_plain and not (_is_text(p, key, key + key_size) and _is_text(p, at, at + size)):
             return False
+        if header.notes_fields and not _note(header, key, key_size, at, size):
+            return False
         slot = _slot(p, key, key_size)
         if slot >= 0:
             if header._size[slot] >= 0:
@@ -273,6 +302,23 @@ def _scan_binary(header: HotHeader, p: cython.p_const_uchar, at: cython.Py_ssize
 
 @cython.cfunc
 @cython.exceptval(check=False)
+def _note(
+    header: HotHeader, name: cython.Py_ssize_t, name_size: cython.Py_ssize_t, value: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.bint:
+    """Keep where a field stands; no: there are too many."""
+    count: cython.int = header.field_count
+    if count == FIELDS_MAX:
+        return False
+    header.name_at[count] = name
+    header.name_size[count] = name_size
+    header.value_at[count] = value
+    header.value_size[count] = size
+    header.field_count = count + 1
+    return True
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
 def _slot(p: cython.p_const_uchar, key: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
     """The place of the field of that name, -1 for one that nobody asks for."""
     slot: cython.int
@@ -280,7 +326,7 @@ def _slot(p: cython.p_const_uchar, key: cython.Py_ssize_t, size: cython.Py_ssize
         slot = p[key] - 97
         return slot if 0 <= slot < LETTERS else -1
     if size == 5:
-        return TOPIC if same(p, key, b"topic", 5) else -1
+        return TOPIC if same(p, key, b"topic", 5) else MSG_ID if same(p, key, b"msgId", 5) else -1
     if size == 7:
         return QUEUE_ID if same(p, key, b"queueId", 7) else SYS_FLAG if same(p, key, b"sysFlag", 7) else -1
     if size == 10:
@@ -290,11 +336,19 @@ def _slot(p: cython.p_const_uchar, key: cython.Py_ssize_t, size: cython.Py_ssize
     if size == 12:
         return COMMIT_OFFSET if same(p, key, b"commitOffset", 12) else SUBSCRIPTION if same(p, key, b"subscription", 12) else -1
     if size == 13:
-        return CONSUMER_GROUP if same(p, key, b"consumerGroup", 13) else -1
+        if same(p, key, b"consumerGroup", 13):
+            return CONSUMER_GROUP
+        return PRODUCER_GROUP if same(p, key, b"producerGroup", 13) else TRANSACTION_ID if same(p, key, b"transactionId", 13) else -1
     if size == 14:
         return EXPRESSION_TYPE if same(p, key, b"expressionType", 14) else -1
+    if size == 15:
+        return LOG_OFFSET if same(p, key, b"commitLogOffset", 15) else -1
+    if size == 16:
+        return OUTCOME if same(p, key, b"commitOrRollback", 16) else -1
     if size == 20:
-        return SUSPEND_TIMEOUT if same(p, key, b"suspendTimeoutMillis", 20) else -1
+        if same(p, key, b"suspendTimeoutMillis", 20):
+            return SUSPEND_TIMEOUT
+        return TABLE_OFFSET if same(p, key, b"tranStateTableOffset", 20) else -1
     return -1
 
 
@@ -341,6 +395,23 @@ def read_pull(header: HotHeader, p: cython.p_const_uchar) -> cython.bint:
     header.subscription_size = header._size[SUBSCRIPTION]
     header.type_at = header._at[EXPRESSION_TYPE]
     header.type_size = header._size[EXPRESSION_TYPE]
+    return not header._is_bad
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def read_end(header: HotHeader, p: cython.p_const_uchar) -> cython.bint:
+    """Read the fields of the end of a transaction; no: one that must be there is not, or is no plain number."""
+    if header._size[PRODUCER_GROUP] < 0 or header._size[MSG_ID] < 0:
+        return False
+    header._is_bad = False
+    header.queue_offset = _number(header, p, TABLE_OFFSET, DIGITS_64, True)
+    header.commit_log_offset = _number(header, p, LOG_OFFSET, DIGITS_64, True)
+    header.outcome = _number(header, p, OUTCOME, DIGITS_32, True)
+    header.group_at = header._at[PRODUCER_GROUP]
+    header.group_size = header._size[PRODUCER_GROUP]
+    header.transaction_id_at = header._at[TRANSACTION_ID]
+    header.transaction_id_size = header._size[TRANSACTION_ID]
     return not header._is_bad
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
@@ -11,9 +12,11 @@ from orbitmq.cli.connection import administered, name_server_options, target_opt
 from orbitmq.cli.output import emit, output_option
 
 if TYPE_CHECKING:
-    from orbitmq.admin.access import Where
+    from orbitmq.access.policies import PolicyEntry
+    from orbitmq.admin.access import AccessOperations, Where
 
-F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+Command = Callable[..., None]
 
 
 @click.group("access")
@@ -44,33 +47,46 @@ def acl() -> None:
     """
 
 
-def _places(command: F) -> F:
-    """Where users and rules are: of every command here."""
+class _Servers(NamedTuple):
+    """Those that a command is about, and how to reach them."""
+
+    name_servers: str
+    timeout_ms: int
+    where: Where
+
+    def ask(self, operation: Callable[[AccessOperations, Where], Awaitable[T]]) -> T:
+        return administered(self.name_servers, self.timeout_ms, lambda admin: operation(admin.access, self.where))
+
+    def tell(self, what: str, operation: Callable[[AccessOperations, Where], Awaitable[list[str]]]) -> None:
+        """Change something, and say where that was done."""
+        click.echo(f"{what} at {', '.join(self.ask(operation))}", err=True)
+
+
+def _places(command: Command) -> Command:
+    """Where users and rules are: the options of every command here, which is given `servers` for them."""
+
+    @wraps(command)
+    def taken(name_servers: str, timeout_ms: int, cluster: str | None, broker: str | None, at_name_servers: bool, **others: object) -> None:
+        from orbitmq.admin.access import Where
+
+        command(_Servers(name_servers, timeout_ms, Where(cluster, broker, at_name_servers)), **others)
+
     option = click.option("--at-name-servers", is_flag=True, help="Every name server, instead of brokers.")
-    return name_server_options(target_options(option(command)))
-
-
-def _where(cluster: str | None, broker: str | None, at_name_servers: bool) -> Where:
-    from orbitmq.admin.access import Where
-
-    return Where(cluster, broker, at_name_servers)
+    return name_server_options(target_options(option(taken)))
 
 
 @user.command("ls")
 @click.option("--filter", "text", default="", metavar="TEXT", help="Only names that hold it.")
 @_places
 @output_option
-def list_users(
-    name_servers: str, timeout_ms: int, output: str, cluster: str | None, broker: str | None, at_name_servers: bool, text: str
-) -> None:
+def list_users(servers: _Servers, output: str, text: str) -> None:
     """List users; passwords are not shown.
 
     \b
     Example:
       orbitmq access user ls --access-key admin --secret-key ...
     """
-    where = _where(cluster, broker, at_name_servers)
-    found = administered(name_servers, timeout_ms, lambda admin: admin.access.users(text, where))
+    found = servers.ask(lambda access, where: access.users(text, where))
     rows = [
         {"user": each.name, "type": each.type.value, "status": each.status.value, "server": address}
         for address, users in found.items()
@@ -92,16 +108,7 @@ def list_users(
 )
 @click.option("--super", "is_super", is_flag=True, help="Rules do not bind it.")
 @_places
-def create_user(
-    name_servers: str,
-    timeout_ms: int,
-    cluster: str | None,
-    broker: str | None,
-    at_name_servers: bool,
-    name: str,
-    password: str,
-    is_super: bool,
-) -> None:
+def create_user(servers: _Servers, name: str, password: str, is_super: bool) -> None:
     """Make the user NAME, who may do nothing yet unless it is a super user.
 
     \b
@@ -110,8 +117,8 @@ def create_user(
     """
     from orbitmq.access.users import UserType
 
-    where, kind = _where(cluster, broker, at_name_servers), UserType.SUPER if is_super else UserType.NORMAL
-    _done(f"created {name}", administered(name_servers, timeout_ms, lambda admin: admin.access.create_user(name, password, kind, where)))
+    kind = UserType.SUPER if is_super else UserType.NORMAL
+    servers.tell(f"created {name}", lambda access, where: access.create_user(name, password, kind, where))
 
 
 @user.command("update")
@@ -120,17 +127,7 @@ def create_user(
 @click.option("--type", "type_", type=click.Choice(["Super", "Normal"]), help="Whether rules bind it.")
 @click.option("--status", type=click.Choice(["enable", "disable"]), help="Whether it is let in.")
 @_places
-def update_user(
-    name_servers: str,
-    timeout_ms: int,
-    cluster: str | None,
-    broker: str | None,
-    at_name_servers: bool,
-    name: str,
-    password: str | None,
-    type_: str | None,
-    status: str | None,
-) -> None:
+def update_user(servers: _Servers, name: str, password: str | None, type_: str | None, status: str | None) -> None:
     """Change the password, the type or the status of the user NAME.
 
     \b
@@ -141,24 +138,21 @@ def update_user(
 
     if password is None and type_ is None and status is None:
         raise click.UsageError("say what to change: --password, --type or --status")
-    where = _where(cluster, broker, at_name_servers)
     kind, state = UserType(type_) if type_ else None, UserStatus(status) if status else None
-    changed = administered(name_servers, timeout_ms, lambda admin: admin.access.update_user(name, password, kind, state, where))
-    _done(f"updated {name}", changed)
+    servers.tell(f"updated {name}", lambda access, where: access.update_user(name, password, kind, state, where))
 
 
 @user.command("delete")
 @click.argument("name")
 @_places
-def delete_user(name_servers: str, timeout_ms: int, cluster: str | None, broker: str | None, at_name_servers: bool, name: str) -> None:
+def delete_user(servers: _Servers, name: str) -> None:
     """Forget the user NAME and its rules.
 
     \b
     Example:
       orbitmq access user delete alice
     """
-    where = _where(cluster, broker, at_name_servers)
-    _done(f"deleted {name}", administered(name_servers, timeout_ms, lambda admin: admin.access.delete_user(name, where)))
+    servers.tell(f"deleted {name}", lambda access, where: access.delete_user(name, where))
 
 
 @acl.command("ls")
@@ -166,16 +160,7 @@ def delete_user(name_servers: str, timeout_ms: int, cluster: str | None, broker:
 @click.option("--resource", default="", metavar="TEXT", help="Only resources that hold it, such as Topic:orders.")
 @_places
 @output_option
-def list_acls(
-    name_servers: str,
-    timeout_ms: int,
-    output: str,
-    cluster: str | None,
-    broker: str | None,
-    at_name_servers: bool,
-    text: str,
-    resource: str,
-) -> None:
+def list_acls(servers: _Servers, output: str, text: str, resource: str) -> None:
     """List rules.
 
     \b
@@ -184,8 +169,7 @@ def list_acls(
     """
     from orbitmq.access.requests import Action
 
-    where = _where(cluster, broker, at_name_servers)
-    found = administered(name_servers, timeout_ms, lambda admin: admin.access.acls(text, resource, where))
+    found = servers.ask(lambda access, where: access.acls(text, resource, where))
     rows = [
         {
             "user": each.user,
@@ -204,8 +188,16 @@ def list_acls(
     emit(rows, ["user", "resource", "actions", "decision", "sources", "policy", "server"], output)
 
 
-def _rule_options(command: F) -> F:
-    """What a rule says."""
+def _rule_options(command: Command) -> Command:
+    """What a rule says: the options of a command that is given `entries` for them."""
+
+    @wraps(command)
+    def taken(*arguments: object, resources: list[str], actions: list[str], is_allowed: bool, sources: list[str], **others: object) -> None:
+        from orbitmq.admin.access import policy_entry
+
+        command(*arguments, entries=policy_entry(resources, actions, "Allow" if is_allowed else "Deny", sources), **others)
+
+    ruled: Command = taken
     for option in (
         click.option(
             "--source", "sources", multiple=True, metavar="ADDRESS", help="Only from here, such as 10.0.0.0/8; may be given again."
@@ -216,26 +208,15 @@ def _rule_options(command: F) -> F:
         ),
         click.option("--resource", "resources", multiple=True, required=True, metavar="KIND:NAME", help="Such as Topic:orders or Group:*."),
     ):
-        command = option(command)
-    return command
+        ruled = option(ruled)
+    return ruled
 
 
 @acl.command("create")
 @click.argument("name")
 @_rule_options
 @_places
-def create_acl(
-    name_servers: str,
-    timeout_ms: int,
-    cluster: str | None,
-    broker: str | None,
-    at_name_servers: bool,
-    name: str,
-    resources: tuple[str, ...],
-    actions: tuple[str, ...],
-    is_allowed: bool,
-    sources: tuple[str, ...],
-) -> None:
+def create_acl(servers: _Servers, name: str, entries: list[PolicyEntry]) -> None:
     """Say what the user NAME may do, or may not.
 
     \b
@@ -243,73 +224,32 @@ def create_acl(
       orbitmq access acl create alice --resource Topic:orders --action Pub --action Sub
       orbitmq access acl create alice --resource 'Group:*' --action Sub --source 10.0.0.0/8
     """
-    _put(False, name_servers, timeout_ms, _where(cluster, broker, at_name_servers), name, resources, actions, is_allowed, sources)
+    servers.tell(f"changed rules of {name}", lambda access, where: access.create_acl(name, entries, where))
 
 
 @acl.command("update")
 @click.argument("name")
 @_rule_options
 @_places
-def update_acl(
-    name_servers: str,
-    timeout_ms: int,
-    cluster: str | None,
-    broker: str | None,
-    at_name_servers: bool,
-    name: str,
-    resources: tuple[str, ...],
-    actions: tuple[str, ...],
-    is_allowed: bool,
-    sources: tuple[str, ...],
-) -> None:
+def update_acl(servers: _Servers, name: str, entries: list[PolicyEntry]) -> None:
     """Say anew what the user NAME may do with resources; what it may do with others stays.
 
     \b
     Example:
       orbitmq access acl update alice --resource Topic:orders --action Sub
     """
-    _put(True, name_servers, timeout_ms, _where(cluster, broker, at_name_servers), name, resources, actions, is_allowed, sources)
+    servers.tell(f"changed rules of {name}", lambda access, where: access.update_acl(name, entries, where))
 
 
 @acl.command("delete")
 @click.argument("name")
 @click.option("--resource", metavar="KIND:NAME", help="Only the rule for it.  [default: all rules]")
 @_places
-def delete_acl(
-    name_servers: str, timeout_ms: int, cluster: str | None, broker: str | None, at_name_servers: bool, name: str, resource: str | None
-) -> None:
+def delete_acl(servers: _Servers, name: str, resource: str | None) -> None:
     """Forget rules of the user NAME.
 
     \b
     Example:
       orbitmq access acl delete alice --resource Topic:orders
     """
-    where = _where(cluster, broker, at_name_servers)
-    deleted = administered(name_servers, timeout_ms, lambda admin: admin.access.delete_acl(name, resource, where))
-    _done(f"deleted rules of {name}", deleted)
-
-
-def _put(
-    is_update: bool,
-    name_servers: str,
-    timeout_ms: int,
-    where: Where,
-    name: str,
-    resources: tuple[str, ...],
-    actions: tuple[str, ...],
-    is_allowed: bool,
-    sources: tuple[str, ...],
-) -> None:
-    from orbitmq.admin.access import policy_entry
-
-    entries = policy_entry(resources, actions, "Allow" if is_allowed else "Deny", sources)
-    put = administered(
-        name_servers,
-        timeout_ms,
-        lambda admin: admin.access.update_acl(name, entries, where) if is_update else admin.access.create_acl(name, entries, where),
-    )
-    _done(f"changed rules of {name}", put)
-
-
-def _done(what: str, addresses: list[str]) -> None:
-    click.echo(f"{what} at {', '.join(addresses)}", err=True)
+    servers.tell(f"deleted rules of {name}", lambda access, where: access.delete_acl(name, resource, where))

@@ -132,6 +132,8 @@ def test_a_message_that_is_asked_for_by_its_place_is_of_the_topic_that_it_is_of(
     assert resources_of(back, topics.get) == [group("mine"), group("g")]
     directly = request(RequestCode.CONSUME_MESSAGE_DIRECTLY, msgId=offset_id(bytes(8), 100), consumerGroup="mine")
     assert resources_of(directly, topics.get) == [group("mine"), topic("Real")]
+    resumed = request(RequestCode.RESUME_CHECK_HALF_MESSAGE, msgId=offset_id(bytes(8), 100), topic="Claimed")
+    assert resources_of(resumed, topics.get) == [topic("Claimed"), topic("Real")]
     for same in ("+100", "0100", "0" * 90 + "100"):
         assert resources_of(request(RequestCode.VIEW_MESSAGE_BY_ID, offset=same), topics.get) == [topic("Real")], "as its handler reads it"
     for where in ("300", "x", "-1", "9" * 100):

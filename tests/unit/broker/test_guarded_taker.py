@@ -11,7 +11,7 @@ from orbitmq.access.guards import guard_of_accounts
 from orbitmq.broker.guarded_taker import GuardedTaker
 from orbitmq.protocol import frame
 from orbitmq.protocol.codes import RequestCode
-from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.command import RemotingCommand, SerializeType
 from orbitmq.protocol.frame import FrameLimits
 
 ACCOUNTS = Accounts(
@@ -68,3 +68,97 @@ def test_what_is_not_allowed_or_not_known_is_left_with_nothing_pending() -> None
     for left in (unsigned, changed, other, send("Odd")):
         assert taken(send("A"), left, send("C")) == (["A"], 1, False)
     assert taken(send("A"), is_tls=True) == ([], 0, False)
+
+
+class Rules:
+    """Guards whose accounts change; `checks` counts what was looked at as a whole."""
+
+    def __init__(self) -> None:
+        self.checks = 0
+        self.accounts = ACCOUNTS
+        guard = self.guard = guard_of_accounts(lambda: self.accounts)
+        lets_pass = guard.lets_pass
+
+        def counted(remote_address: str, request: RemotingCommand) -> bool:
+            self.checks += 1
+            return lets_pass(remote_address, request)
+
+        guard.lets_pass = counted  # type: ignore[method-assign]
+        self.kernel = Kernel()
+        self.taker = GuardedTaker(self.kernel, [guard], FrameLimits())
+
+    def take(self, request: RemotingCommand, peer: str = "10.0.0.1:1") -> bool:
+        data = bytearray(frame.encode(request))
+        link: Any = SimpleNamespace(channel=SimpleNamespace(remote_address=peer, is_tls=False), reading=True)
+        return bool(self.taker.take(link, data, 0, len(data)) == len(data))
+
+
+def test_of_what_was_allowed_before_only_the_signature_is_checked() -> None:
+    rules = Rules()
+    for kind in SerializeType:
+        before = rules.checks
+        for number in range(3):
+            body = b"body %d" % number
+            fields = {"a": "p", "b": f"T{kind}", "i": "k\x01" + "\u00e9\U0001f600" * number + "\x02", "z": str(number)}
+            if number == 0 and kind is SerializeType.ROCKETMQ:
+                fields["SecurityToken"] = "lent"
+            request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=body, serialize_type=kind)
+            assert rules.take(signed(request, ALICE))
+            request.body = body + b"!"
+            assert not rules.take(request), "it is not what was signed"
+        assert rules.checks - before <= 2
+
+
+def test_another_topic_key_or_host_is_checked_by_itself() -> None:
+    rules = Rules()
+    assert rules.take(send("A"))
+    assert rules.take(send("B"))
+    assert rules.take(send("A"), peer="10.0.0.2:1")
+    assert rules.checks == 3
+    stranger = send("A")
+    assert stranger.ext_fields is not None
+    stranger.ext_fields["AccessKey"] = "nobody"
+    assert not rules.take(stranger)
+    assert rules.take(send("A"), peer="10.0.0.1:99"), "another port is the same host"
+    assert rules.checks == 4
+
+
+def test_a_rule_that_changes_counts_from_the_next_request_on() -> None:
+    rules = Rules()
+    assert rules.take(send("A"))
+    assert not rules.take(RemotingCommand(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG)), "others are served in the same turn"
+    denied = Account(access_key=ALICE.access_key, secret_key=ALICE.secret_key, topic_permission=PERMISSIONS["DENY"])
+    rules.accounts = Accounts({ALICE.access_key: denied}, ())
+    assert not rules.take(send("A"))
+    rules.taker.end_turn()
+    other = Account(access_key=ALICE.access_key, secret_key="another-secret", topic_permission=PERMISSIONS["PUB"])
+    rules.accounts = Accounts({ALICE.access_key: other}, ())
+    assert not rules.take(send("A"))
+    rules.accounts = ACCOUNTS
+    assert rules.take(send("A"))
+    rules.taker.end_turn()
+    rules.accounts = Accounts({ALICE.access_key: denied}, ())
+    assert not rules.take(send("A")), "files were loaded between two turns"
+
+
+def test_a_field_that_stands_twice_is_for_the_decoder() -> None:
+    rules = Rules()
+    assert rules.take(send("A"))
+    data = frame.encode(send("A"))
+    header = data[8 : 8 + int.from_bytes(data[5:8], "big")].replace(b'"a":', b'"a":"x","a":', 1)
+    twice = frame.decode_one((4 + len(header) + 4).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + b"body")
+    assert rules.take(twice), "the last one counts, and it was signed"
+    buffer = bytearray((4 + len(header) + 4).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + b"body")
+    link: Any = SimpleNamespace(channel=SimpleNamespace(remote_address="10.0.0.1:1", is_tls=False), reading=True)
+    before = rules.checks
+    assert rules.taker.take(link, buffer, 0, len(buffer)) == len(buffer)
+    assert rules.checks == before + 1
+
+
+def test_who_needs_no_signature_is_known_too() -> None:
+    rules = Rules()
+    rules.accounts = Accounts({}, (lambda host: host == "10.0.0.9",))
+    unsigned = RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields={"a": "p", "b": "T"}, body=b"body")
+    assert [rules.take(unsigned, peer="10.0.0.9:1") for _ in range(3)] == [True] * 3
+    assert not rules.take(unsigned)
+    assert rules.checks == 2

@@ -106,4 +106,5 @@ LOCATING_FIELDS: Final[Mapping[int, str]] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: "offset",
     RequestCode.END_TRANSACTION: "commitLogOffset",
     RequestCode.CONSUME_MESSAGE_DIRECTLY: "msgId",  # which holds it
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: "msgId",
 }

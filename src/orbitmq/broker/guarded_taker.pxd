@@ -1,0 +1,13 @@
+# GuardedTaker as a C structure.
+from orbitmq.broker.hot_header cimport HotHeader
+
+cdef class GuardedTaker:
+    cdef object _taker, _guards, _limits
+    cdef HotHeader _header
+    cdef bytearray _content, _names
+    cdef dict _allowed, _naming, _hosts
+    cdef bint _is_fresh
+    cdef list _rules
+    cdef int _order[40]
+
+    cpdef Py_ssize_t take(self, object link, bytearray buffer, Py_ssize_t start, Py_ssize_t end) except? -1
