@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from orbitmq.message.batch import decode
 from orbitmq.message.properties import TAGS
 from orbitmq.message.record import decode_all
+from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.tags import tags_code
 from orbitmq.store.consume_queue_ext import ExtUnit
 from orbitmq.store.reads import GetStatus, MessageFilter, TagsFilter
@@ -36,12 +37,13 @@ class ByRecord(NamedTuple):
 
     tags: frozenset[str]
     tags_codes: frozenset[int] | None = None
+    passes_bare_entries: bool = False
 
     def matches_entry(self, tags_code: int | None, unit: ExtUnit | None) -> bool:
         return True
 
-    def matches_record(self, record: memoryview) -> bool:
-        return next(decode_all(record)).properties().get(TAGS) in self.tags
+    def matches_record(self, record: RecordCursor) -> bool:
+        return record.property(TAGS) in self.tags
 
 
 puts = st.lists(

@@ -115,4 +115,4 @@ def _waiting(stored: Iterable[StoredMessage]) -> Iterable[tuple[StoredMessage, i
     for each in last.values():
         found = each.properties()
         if not is_taken_back(found, keys):
-            yield each, exact_time(each, found, int(found[properties.TIMER_OUT_MS]), _PRECISION_MS)
+            yield each, exact_time(each.store_time_ms, found.get, int(found[properties.TIMER_OUT_MS]), _PRECISION_MS)

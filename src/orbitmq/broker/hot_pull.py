@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Kernel: pulls that find messages at once, or wait for them.
 
-`processors.pull` is the executable specification: a pull that is served here is answered as it would be there. One that may not read, or
-whose expression is more than a look-up, goes there, to be refused; so does one whose group or topic is not known yet, and whatever else is
+`processors.pull` is the executable specification: a pull that is served here is answered as it would be there. One that may not
+read goes there, to be refused; so does one that brings an expression, one whose group or topic is not known yet, and whatever else is
 told than messages. Finding and copying the messages is the store's. One that waits is kept as its frame, and read again when its message
 is there.
 
@@ -16,13 +16,13 @@ import cython
 
 from orbitmq.broker.long_polling import HeldPull
 from orbitmq.broker.processors.pull import COMMITS_OFFSET, HAS_SUBSCRIPTION, SUSPENDS, PullProcessor, answer_code
-from orbitmq.common.errors import StoreError
+from orbitmq.common.errors import RequestRefused, StoreError
 from orbitmq.protocol.bodies.nameserver import PERM_READ
 from orbitmq.protocol.bodies.subscriptions import MessageModel, is_tag_type
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.command import RemotingCommand, SerializeType
 from orbitmq.protocol.headers.pull import PullMessageResponseHeader
-from orbitmq.store.reads import GetStatus, TagsFilter
+from orbitmq.store.reads import GetStatus, MessageFilter, TagsFilter
 from orbitmq.store.types import QueueKey
 
 if cython.compiled:
@@ -55,8 +55,8 @@ class HotReader:
     queues: list[QueueKey]
     topic_sys_flag: int
     subscription: Any
-    wanted: TagsFilter | None
-    asked: TagsFilter | None
+    wanted: MessageFilter | None
+    asked: MessageFilter | None
 
 
 class HotPulls:
@@ -252,9 +252,15 @@ def _follow(pulls: HotPulls, reader: HotReader, version: cython.longlong) -> cyt
     if online.message_model is MessageModel.BROADCASTING and not reader.config.consume_broadcast_enable:
         return False
     subscription = online.subscriptions.get(reader.topic)
-    if subscription is None or subscription.sub_version < version or not is_tag_type(subscription.expression_type):
+    if subscription is None or subscription.sub_version < version:
         return False
-    if subscription is not reader.subscription:
+    if not is_tag_type(subscription.expression_type):
+        try:
+            reader.wanted = pulls._general.filters.of_pull(reader.group, subscription, version, is_own=False)
+        except RequestRefused:  # which is the general way's to tell
+            return False
+        reader.subscription = None
+    elif subscription is not reader.subscription:
         codes = subscription.wanted_codes
         reader.wanted = None if codes is None else TagsFilter(codes)
         reader.subscription = subscription

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
 
+from orbitmq.message.record_read import RecordCursor
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.frame import decode_one
 from orbitmq.remoting.channel import Channel
@@ -81,7 +82,7 @@ class HeldPull:
             return True
         assert self.queue is not None, "it is held"
         record = record_of(self.queue, offset)
-        return record is None or wanted.matches_record(memoryview(record))
+        return record is None or wanted.matches_record(RecordCursor.on(record))
 
 
 class PullHold:

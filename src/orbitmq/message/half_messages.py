@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from orbitmq.message import properties
+from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.stored_message import StoredMessage
 
 QUEUE_ID: Final = 0  # of the half topic and of the op topic
 OFFSETS_GROUP: Final = "CID_RMQ_SYS_TRANS"  # whose committed offsets say how far both are done with
 ENDED_TAG: Final = "d"
 SEPARATOR: Final = ","
+PROPERTIES_ROOM: Final = 128  # bytes, for what copies of a half message say
 _LONG_DIGITS: Final = 19
 
 
@@ -47,6 +49,22 @@ class Half(NamedTuple):
             immunity_s=number(found.get(properties.CHECK_IMMUNITY_TIME_S)),
             group=found.get(properties.PRODUCER_GROUP, ""),
             topic=found.get(properties.REAL_TOPIC, ""),
+        )
+
+    @classmethod
+    def sent(cls, record: RecordCursor) -> Half | None:
+        """The same of a record; None when it is a copy, which producers do not send."""
+        if record.property(properties.PREPARED_QUEUE_OFFSET) is not None:
+            return None
+        return cls(
+            root=record.queue_offset,
+            offset=record.queue_offset,
+            log_offset=record.log_offset,
+            since_ms=record.store_time_ms,
+            checks=number(record.property(properties.TRANSACTION_CHECK_TIMES)) or 0,
+            immunity_s=number(record.property(properties.CHECK_IMMUNITY_TIME_S)),
+            group=record.property(properties.PRODUCER_GROUP) or "",
+            topic=record.property(properties.REAL_TOPIC) or "",
         )
 
     def immunity_ms(self, timeout_ms: int) -> int:

@@ -4,6 +4,8 @@
 A cursor is moved from record to record and makes no object per record. Whatever the bytes are, it stays inside them.
 """
 
+from typing import Self
+
 import cython
 
 from orbitmq.common.mem import Buffer
@@ -13,11 +15,23 @@ from orbitmq.message.stored_message import StoredMessage
 
 if cython.compiled:
     from cython.cimports.orbitmq.common.crc import crc
-    from cython.cimports.orbitmq.common.mem import address, find, get32, same, signed16, signed32, signed64, text_bytes, utf8, utf8_size
+    from cython.cimports.orbitmq.common.mem import (
+        address,
+        find,
+        get32,
+        same,
+        signed16,
+        signed32,
+        signed64,
+        text,
+        text_bytes,
+        utf8,
+        utf8_size,
+    )
     from cython.cimports.orbitmq.message.tags import utf8_hash
 else:
     from orbitmq.common.crc import crc
-    from orbitmq.common.mem import address, find, get32, same, signed16, signed32, signed64, text_bytes, utf8, utf8_size
+    from orbitmq.common.mem import address, find, get32, same, signed16, signed32, signed64, text, text_bytes, utf8, utf8_size
     from orbitmq.message.tags import utf8_hash
 
 MAGIC_V1 = cython.declare(cython.uint, layout.MAGIC_V1)
@@ -99,6 +113,14 @@ class RecordCursor:
         self.buffer = buffer
         return move(self, p, at, end, check_body, check_record)
 
+    @classmethod
+    def on(cls, record: Buffer) -> Self:
+        """A cursor on a record, which is all of the buffer; its body is not looked at."""
+        cursor = cls()
+        size = cursor.read(record, 0, len(record), False)
+        assert size == len(record), "it is a whole record"
+        return cursor
+
     def topic(self) -> bytes:
         """The name of the topic."""
         return text_bytes(_pointer(self), self.topic_at, self.topic_size)
@@ -118,7 +140,11 @@ class RecordCursor:
         value: cython.Py_ssize_t = _value_at(p, self.properties_at, end, utf8(name), utf8_size(name))
         if value < 0:
             return None
-        return decode_text(text_bytes(p, value, find(p, value, end, VALUE_END) - value))
+        size: cython.Py_ssize_t = find(p, value, end, VALUE_END) - value
+        try:
+            return text(p, value, size)
+        except UnicodeDecodeError:
+            return decode_text(text_bytes(p, value, size))
 
     def tags_code(self) -> int:
         """The code of the record's tags, as its entry in a consume queue has it."""

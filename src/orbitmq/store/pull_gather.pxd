@@ -11,6 +11,6 @@ cdef class PullGather:
     cdef bytearray _codes
     cdef RecordCursor _cursor
     cdef int _code_count, _count_max, _hot_count_max, _cold_count_max
-    cdef bint _check_body, _check_record
+    cdef bint _check_body, _check_record, _passes_bare
     cdef Py_ssize_t _entry_size, _used, _bytes_max, _hot_bytes_max, _cold_bytes_max
     cdef long long _file_size, _hot_distance, _asked, _scan_size_max, _log_end, _skip_below

@@ -55,6 +55,7 @@ class PullGather:
         "_hot_count_max",
         "_hot_distance",
         "_log_end",
+        "_passes_bare",
         "_scan_size_max",
         "_skip_below",
         "_unit_of",
@@ -119,6 +120,7 @@ class PullGather:
         self._scan_size_max = scan_size_max
         self._log_end = log_end
         self._wanted = wanted
+        self._passes_bare = wanted is not None and wanted.passes_bare_entries
         self._unit_of = unit_of
         self._skip_below = _SKIP_NOTHING
         self._code_count = _EVERY_CODE
@@ -153,7 +155,7 @@ class PullGather:
         place: cython.Py_ssize_t
         target: cython.p_uchar = address(self.records)
         codes: cython.p_const_uchar = address(self._codes)
-        cursor: RecordCursor = self._cursor  # it has no buffer: only what it read is looked at
+        cursor: RecordCursor = self._cursor  # it has no buffer but while a filter looks at it
         while at < size_of_all:
             log_offset = signed64(e, at)
             size = signed32(e, at + 8)
@@ -202,9 +204,11 @@ class PullGather:
                 self.bad.append((log_offset, size))
                 self.is_gone = True
                 continue
-            if self._wanted is not None and not self._wanted.matches_record(content[place : place + size]):
-                self.is_gone = False
-                continue
+            if self._wanted is not None:
+                cursor.buffer = content
+                if not self._wanted.matches_record(cursor):
+                    self.is_gone = False
+                    continue
             if self._used + size > len(self.records):
                 _grow(self, _room(self, e, at, size_of_all, self._used + size))
                 target = address(self.records)
@@ -222,6 +226,7 @@ class PullGather:
         records = self.records
         del records[self._used :]
         self._wanted = self._unit_of = None
+        self._cursor.buffer = b""  # no file is held
         self.records = bytearray()
         return records
 
@@ -251,7 +256,9 @@ def _is_entry_wanted(gather: PullGather, codes: cython.p_const_uchar, code: cyth
             code = unit.tags_code
     if is_known and gather._code_count >= 0 and not _has_code(codes, gather._code_count, code & 0xFFFFFFFF):
         return False
-    return gather._wanted is None or gather._wanted.matches_entry(code if is_known else None, unit)
+    if gather._wanted is None or (unit is None and gather._passes_bare):
+        return True
+    return gather._wanted.matches_entry(code if is_known else None, unit)
 
 
 @cython.cfunc

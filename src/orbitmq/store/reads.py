@@ -87,22 +87,27 @@ class MessageFilter(Protocol):
     def tags_codes(self) -> frozenset[int] | None:
         """The codes of the tags that are wanted, of which 32 bits count; None: all. A code that is lost passes."""
 
+    @property
+    def passes_bare_entries(self) -> bool:
+        """Whether every entry without a unit may be wanted: then it is not asked about those."""
+
     def matches_entry(self, tags_code: int | None, unit: ExtUnit | None) -> bool:
         """Whether the message of a queue entry may be wanted; None for a code that is lost, `unit` when the entry has one."""
 
-    def matches_record(self, record: memoryview) -> bool:
-        """Whether the message of a record is wanted; the bytes are not to be kept."""
+    def matches_record(self, record: RecordCursor) -> bool:
+        """Whether the message that the cursor stands on is wanted; the cursor is not to be moved, or kept."""
 
 
 class TagsFilter(NamedTuple):
     """Messages by the codes of their tags alone: two tags may have one code, so who gets them compares the tags."""
 
     tags_codes: frozenset[int] | None
+    passes_bare_entries: bool = True
 
     def matches_entry(self, tags_code: int | None, unit: ExtUnit | None) -> bool:
         return True
 
-    def matches_record(self, record: memoryview) -> bool:
+    def matches_record(self, record: RecordCursor) -> bool:
         return True
 
 

@@ -92,7 +92,7 @@ def test_a_pull_that_may_not_or_is_told_something_else_goes_the_general_way(room
     assert len(rooms.hot.hold) == len(rooms.plain.hold)
 
 
-def test_a_pull_of_a_group_that_subscribes_by_an_expression_goes_the_general_way_also_after_it_waited(rooms: TwoRooms) -> None:
+def test_a_pull_of_a_group_that_subscribes_by_an_expression_gets_what_that_wants_also_after_it_waited(rooms: TwoRooms) -> None:
     stocked(rooms)
     subscription = SubscriptionData("T", "TAGS = 'TagB'", 1, expression_type="SQL92")
     for room in rooms.both:
@@ -108,7 +108,12 @@ def test_a_pull_of_a_group_that_subscribes_by_an_expression_goes_the_general_way
     ((_, data),) = rooms.turn((1, request(V2, SEND | {"i": PROPERTIES.replace("TagA", "TagB")}, b"wanted")))[0][0]
     assert b"unwanted" not in data
     assert b"wanted" in data
-    assert rooms.hot.general == [PULLED, PULLED]
+    assert rooms.hot.general == []
+    for room in rooms.both:
+        room.settings.enable_property_filter = False
+    (answer,) = rooms.sent([request(PULLED, PULL)])
+    assert "enablePropertyFilter" in (answer.remark or "")
+    assert rooms.hot.general == [PULLED], "which says what is wrong"
 
 
 @pytest.mark.parametrize("changes", [{"queueOffset": "10"}, {"queueId": "2"}], ids=["at the end", "of an empty queue"])

@@ -17,6 +17,7 @@ from orbitmq.broker.filters.message_filters import ExpressionFilter
 from orbitmq.broker.long_polling import PullHold
 from orbitmq.broker.processors.pull import PullProcessor
 from orbitmq.message.record import decode_all
+from orbitmq.message.record_read import RecordCursor
 from orbitmq.protocol.bodies.clients import ConsumerData
 from orbitmq.protocol.bodies.nameserver import TopicConfig
 from orbitmq.protocol.bodies.subscriptions import MessageModel, SubscriptionData
@@ -221,8 +222,8 @@ def test_dispatch_keeps_which_filters_a_message_passed(ext_room: Room) -> None:
 def test_bits_let_pulls_pass_over_messages_without_reading_them(ext_room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
-    def is_read(_filter: ExpressionFilter, record: memoryview) -> bool:
-        read.append(len(record))
+    def is_read(_filter: ExpressionFilter, record: RecordCursor) -> bool:
+        read.append(record.size)
         return True
 
     monkeypatch.setattr(ExpressionFilter, "matches_record", is_read)

@@ -42,7 +42,7 @@ def test_the_entries_that_we_make_of_the_messages_of_the_original_are_those_that
         if record.topic != "rmq_sys_wheel_timer":
             continue
         found = record.message.properties()
-        timing = timing_of(record.message, found, WHEEL_RULES)
+        timing = timing_of(record.message.store_time_ms, found.get, WHEEL_RULES)
         assert timing is not None
         enqueued_ms = wheel.time_of(record.store_time_ms)
         last = wheel.slot(timing.slot_ms).last

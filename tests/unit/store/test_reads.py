@@ -13,6 +13,7 @@ import pytest
 from orbitmq.common.errors import StoreError
 from orbitmq.message.batch import decode
 from orbitmq.message.record import decode_all
+from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.tags import tags_code
 from orbitmq.store.batch_consume_queue import BatchEntry
 from orbitmq.store.consume_queue_ext import ExtUnit
@@ -35,13 +36,14 @@ class Odd(NamedTuple):
 
     asked: list[tuple[int | None, ExtUnit | None]]
     tags_codes: frozenset[int] | None = None
+    passes_bare_entries: bool = False
 
     def matches_entry(self, tags_code: int | None, unit: ExtUnit | None) -> bool:
         self.asked.append((tags_code, unit))
         return tags_code is None or tags_code % 2 == 0
 
-    def matches_record(self, record: memoryview) -> bool:
-        return int(next(decode_all(record)).body) % 2 == 1
+    def matches_record(self, record: RecordCursor) -> bool:
+        return int(record.body()) % 2 == 1
 
 
 # -- the answers, one for each row of the table

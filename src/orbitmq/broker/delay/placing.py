@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from orbitmq.broker.processors.send import Placed
+from orbitmq.broker.processors.send import Placed, Waiting
 from orbitmq.broker.store_settings import delay_levels_ms
 from orbitmq.common.errors import RequestRefused
 from orbitmq.common.topic_names import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -22,6 +22,8 @@ from orbitmq.protocol.codes import ResponseCode
 
 _TIMED: Final = (properties.TIMER_DELAY_SEC, properties.TIMER_DELAY_MS, properties.TIMER_DELIVER_MS)  # the first that is there counts
 _LONG_MAX: Final = (1 << 63) - 1
+_SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
+_TIMER_TOPIC: Final = TIMER_TOPIC.encode()
 _WAITING_TYPES: Final = (flags.TransactionType.NONE, flags.TransactionType.COMMIT)
 
 
@@ -102,6 +104,26 @@ class DelayPlacer:
         waiting = _moved(message, TIMER_TOPIC, 0, {properties.TIMER_OUT_MS: str(slot_ms)})
         return Placed(waiting, self._recall_handle(message, slot_ms))
 
+    # -- the same for kernels: the message has none of the properties that are written here, and no other that is about time
+
+    def quick_level(self, topic: str, queue_id: int, _unique_key: str, level: int) -> Waiting | None:
+        """Where a message waits by its delay level."""
+        level = min(level, len(self._levels_ms))
+        self.level_expected(self._now_ms() + self._levels_ms[level - 1])
+        return Waiting(_SCHEDULE_TOPIC, level - 1, properties.encode({properties.DELAY: str(level), **_real(topic, queue_id)}))
+
+    def quick_timed(self, topic: str, queue_id: int, unique_key: str, deliver_ms: int) -> Waiting | None:
+        """Where a message waits for its time; None when it does not, or may not."""
+        settings, now_ms = self._settings, self._now_ms()
+        if not settings.timer_wheel_enable or not now_ms < deliver_ms <= now_ms + settings.timer_max_delay_sec * 1000:
+            return None
+        slot_ms = slot_of(deliver_ms, settings.timer_precision_ms)
+        if self.is_congested(slot_ms):
+            return None
+        self.timed_expected(deliver_ms)
+        more = properties.encode({properties.TIMER_OUT_MS: str(slot_ms), **_real(topic, queue_id)})
+        return Waiting(_TIMER_TOPIC, 0, more, (self._handle(topic, unique_key, slot_ms) or "").encode())
+
     def _timer_illegal(self, why: str) -> RequestRefused:
         return _illegal(
             f"timer message illegal, the delay time should not be bigger than the max delay {self._settings.timer_max_delay_sec * 1000}ms; "
@@ -133,10 +155,7 @@ def slot_of(deliver_ms: int, precision_ms: int) -> int:
 
 def _moved(message: Message, topic: str, queue_id: int, more: dict[str, str | None], without: tuple[str, ...] = ()) -> Message:
     """The message as it waits in a queue of the broker's own."""
-    real: dict[str, str | None] = {
-        properties.REAL_TOPIC: bytes(message.topic).decode(),
-        properties.REAL_QUEUE_ID: str(message.queue_id),
-    }
+    real = _real(bytes(message.topic).decode(), message.queue_id)
     raw = bytes(message.properties)
     for name in (*without, *more, *real):
         raw = properties.without(raw, name)
@@ -152,6 +171,11 @@ def _moved(message: Message, topic: str, queue_id: int, more: dict[str, str | No
         prepared_offset=message.prepared_offset,
         properties=properties.extended(raw, {**more, **real}),
     )
+
+
+def _real(topic: str, queue_id: int) -> dict[str, str | None]:
+    """Where it belongs, as its properties say."""
+    return {properties.REAL_TOPIC: topic, properties.REAL_QUEUE_ID: str(queue_id)}
 
 
 def _number(found: Mapping[str, str], name: str) -> int:

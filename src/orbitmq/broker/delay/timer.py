@@ -13,22 +13,20 @@ time follow from its record (`timer_rules`). Thread rule: the loop thread. When 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Final, Protocol
 
 from orbitmq.broker.delay.due_slot import DueMessage, DueSlot
 from orbitmq.broker.delay.timer_copies import DeliveryListener, TimerCopies
 from orbitmq.broker.delay.timer_files import TimerFiles
 from orbitmq.broker.delay.timer_journal import Place
-from orbitmq.broker.delay.timer_log import NO_POSITION, ROLL, TimerEntry
+from orbitmq.broker.delay.timer_log import DELETE, NO_POSITION, ROLL, TimerEntry
 from orbitmq.broker.delay.timer_rules import Timing, Wheel, exact_time, timing_of
 from orbitmq.broker.own_messages import OwnMessages
 from orbitmq.broker.plugins.interfaces import PluggableReads
 from orbitmq.common.errors import StoreError
 from orbitmq.common.topic_names import TIMER_TOPIC
 from orbitmq.message import properties
-from orbitmq.message.record import decode_all
-from orbitmq.message.stored_message import StoredMessage
+from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.tags import java_hash
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.reads import GetStatus
@@ -80,6 +78,7 @@ class Timer:
         self._reads = reads
         self._listener = listener
         self._copies = TimerCopies(files, wheel.precision_ms, reads, own, listener)
+        self._record = RecordCursor()
         self._done = Place(0, 0)  # what a start found to be done
         self._slot: DueSlot | None = None
         self._chain = NO_POSITION  # where the entry stands that is to be loaded next into the slot
@@ -131,9 +130,11 @@ class Timer:
         left = TURN_MAX
         while left > 0 and self.queue_offset < self._store.queues.max_offset(*QUEUE):
             result = self._reads.get(QUEUE, QueueOffset(self.queue_offset), count_max=BATCH)
-            for stored in decode_all(result.records):
-                self._enqueue(stored, now_ms)
-                self.queue_offset = stored.queue_offset + 1
+            record, at = self._record, 0
+            while at < len(result.records) and (size := record.read(result.records, at, len(result.records), False)) > 0:
+                self._enqueue(record, now_ms)
+                self.queue_offset = record.queue_offset + 1
+                at += size
             if result.status is not GetStatus.FOUND:
                 log.warning("timer_offset_moved from=%d to=%d reason=%s", self.queue_offset, result.next_offset, result.status.value)
             if result.next_offset <= self.queue_offset and result.status is not GetStatus.FOUND:
@@ -143,40 +144,40 @@ class Timer:
         self._files.log.write()
         return self.behind > 0
 
-    def _enqueue(self, stored: StoredMessage, now_ms: int) -> None:
-        found = stored.properties()
-        timing = timing_of(stored, found, self._rules)
+    def _enqueue(self, record: RecordCursor, now_ms: int) -> None:
+        timing = timing_of(record.store_time_ms, record.property, self._rules)
         if timing is None:
-            log.error("timed_message_dropped offset=%d reason=it does not say when it is due (TIMER_OUT_MS)", stored.queue_offset)
+            log.error("timed_message_dropped offset=%d reason=it does not say when it is due (TIMER_OUT_MS)", record.queue_offset)
             return
-        slot_ms = self._files.wheel.time_of(timing.slot_ms)
-        if stored.queue_offset < self._done.queue_offset and slot_ms < self._done.read_time_ms:
+        wheel = self._files.wheel
+        slot_ms = wheel.time_of(timing.slot_ms)
+        if record.queue_offset < self._done.queue_offset and slot_ms < self._done.read_time_ms:
             return  # it was dealt with before the broker was started
         slot_ms = max(slot_ms, self.read_time_ms)
-        stored_ms = self._files.wheel.time_of(stored.store_time_ms)
+        stored_ms = wheel.time_of(record.store_time_ms)
         enqueued_ms = stored_ms if abs(slot_ms - stored_ms) <= _INT_MAX else slot_ms
-        topic = found.get(properties.REAL_TOPIC, "")
+        topic = record.property(properties.REAL_TOPIC) or ""
         entry = TimerEntry(
-            self._files.wheel.slot(slot_ms).last,
+            wheel.slot(slot_ms).last,
             timing.magic,
             enqueued_ms,
             slot_ms - enqueued_ms,
-            stored.log_offset,
-            stored.size,
+            record.log_offset,
+            record.size,
             java_hash(topic),
             timing.deliver_ms,
         )
-        self._files.wheel.add(entry, self._files.log.append(entry))
-        self._files.metrics.add(topic, -1 if properties.TIMER_DEL_UNIQUE_KEY in found else 1, now_ms)
-        self._listener.timed_taken_in(topic, max(timing.deliver_ms - stored.born_time_ms, 0) // 1000)
+        wheel.add(entry, self._files.log.append(entry))
+        self._files.metrics.add(topic, -1 if timing.magic & DELETE else 1, now_ms)
+        self._listener.timed_taken_in(topic, max(timing.deliver_ms - record.born_time_ms, 0) // 1000)
         self.taken_in += 1
         if self._slot is not None and slot_ms == self._slot.time_ms:
-            self._join(self._slot, entry, found, timing)
+            self._join(self._slot, entry, record, timing)
 
-    def _join(self, slot: DueSlot, entry: TimerEntry, found: Mapping[str, str], timing: Timing) -> None:
+    def _join(self, slot: DueSlot, entry: TimerEntry, record: RecordCursor, timing: Timing) -> None:
         """Let a message have part in the slot that is due already."""
         if entry.takes_back:
-            slot.takes_back.add(found[properties.TIMER_DEL_UNIQUE_KEY])
+            slot.takes_back.add(record.property(properties.TIMER_DEL_UNIQUE_KEY) or "")
             return
         came = DueMessage(entry.log_offset, entry.enqueued_ms, bool(entry.magic & ROLL)), timing.deliver_ms
         if self._chain == NO_POSITION:
@@ -259,7 +260,7 @@ class Timer:
             if entry.takes_back:
                 slot.takes_back.add(found.get(properties.TIMER_DEL_UNIQUE_KEY, ""))
                 return
-            deliver_ms = exact_time(stored, found, slot.time_ms, self._rules.precision_ms)
+            deliver_ms = exact_time(stored.store_time_ms, found.get, slot.time_ms, self._rules.precision_ms)
         slot.add(DueMessage(entry.log_offset, entry.enqueued_ms, rolls), deliver_ms)
 
     def _end_slot(self, slot: DueSlot) -> None:

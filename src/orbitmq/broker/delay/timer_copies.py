@@ -83,7 +83,7 @@ class TimerCopies:
     def _made(self, slot: DueSlot, due: DueMessage, stored: StoredMessage, found: Mapping[str, str], now_ms: int) -> Message | None:
         """What is stored of a message that is due; None when nothing is."""
         if due.rolls:
-            deliver_ms = exact_time(stored, found, int(found[properties.TIMER_OUT_MS]), self._precision_ms)
+            deliver_ms = exact_time(stored.store_time_ms, found.get, int(found[properties.TIMER_OUT_MS]), self._precision_ms)
             return copies.rolled(stored, found, due.enqueued_ms, now_ms, deliver_ms)
         if properties.TIMER_DEL_UNIQUE_KEY in found or is_taken_back(found, slot.takes_back):
             return None

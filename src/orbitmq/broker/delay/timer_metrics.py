@@ -22,12 +22,15 @@ class TimerMetrics:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._counts: dict[str, TimingCount] = {}
+        self._waiting: dict[str, int] = {}
+        self._changed_ms: dict[str, int] = {}  # when the count of a topic changed
         self._version = DataVersion()
+        self._changes = 0  # since that version
+        self._last_ms = 0
 
     @property
     def counts(self) -> Mapping[str, TimingCount]:
-        return self._counts
+        return {topic: TimingCount(count, self._changed_ms[topic]) for topic, count in self._waiting.items()}
 
     def load(self) -> None:
         """Take over what the file says; one that is damaged says nothing."""
@@ -37,14 +40,18 @@ class TimerMetrics:
             log.warning("timer_metrics_unusable reason=%s", error)
             return
         if found is not None:
-            self._counts = dict(found.counts)
-            self._version = found.version
+            self._waiting = {topic: each.waiting for topic, each in found.counts.items()}
+            self._changed_ms = {topic: each.changed_ms for topic, each in found.counts.items()}
+            self._version, self._changes = found.version, 0
 
     def add(self, topic: str, change: int, now_ms: int) -> None:
         """So many more messages wait for a topic."""
-        count = self._counts[topic].waiting if topic in self._counts else 0
-        self._counts[topic] = TimingCount(max(count + change, 0), now_ms)
-        self._version = DataVersion(counter=self._version.counter + 1, timestamp=now_ms)
+        self._waiting[topic] = max(self._waiting.get(topic, 0) + change, 0)
+        self._changed_ms[topic] = self._last_ms = now_ms
+        self._changes += 1
 
     def encode(self) -> bytes:
-        return TimingCounts(dict(self._counts), self._version).encode()
+        if self._changes:
+            self._version = DataVersion(counter=self._version.counter + self._changes, timestamp=self._last_ms)
+            self._changes = 0
+        return TimingCounts(self.counts, self._version).encode()

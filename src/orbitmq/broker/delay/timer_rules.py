@@ -6,12 +6,13 @@ delivered at its millisecond.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple, TypeAlias
 
 from orbitmq.broker.delay.timer_log import DEFAULT, DELETE, ROLL
 from orbitmq.message import properties
-from orbitmq.message.stored_message import StoredMessage
+
+PropertyOf: TypeAlias = Callable[[str], str | None]  # what a message says under a name
 
 
 class Wheel(NamedTuple):
@@ -29,18 +30,17 @@ class Timing(NamedTuple):
     magic: int
 
 
-def timing_of(stored: StoredMessage, found: Mapping[str, str], wheel: Wheel) -> Timing | None:
-    """The timing of a message of the timer topic; None when it does not say when it is due.
+def timing_of(store_time_ms: int, property_of: PropertyOf, wheel: Wheel) -> Timing | None:
+    """The timing of a message of the timer topic, stored at that time; None when it does not say when it is due.
 
     It follows from the record alone, so that whoever reads it again comes to the same.
     """
-    out_text = found.get(properties.TIMER_OUT_MS, "")
-    if not _is_number(out_text):
+    out_ms, precision_ms, window = _number(property_of(properties.TIMER_OUT_MS)), wheel.precision_ms, wheel.roll_window_slots
+    if out_ms is None:
         return None
-    out_ms, precision_ms, window = int(out_text), wheel.precision_ms, wheel.roll_window_slots
-    stored_ms = stored.store_time_ms // precision_ms * precision_ms
-    magic = DEFAULT | (DELETE if properties.TIMER_DEL_UNIQUE_KEY in found else 0)
-    deliver_ms = exact_time(stored, found, out_ms, precision_ms)
+    stored_ms = store_time_ms // precision_ms * precision_ms
+    magic = DEFAULT if property_of(properties.TIMER_DEL_UNIQUE_KEY) is None else DEFAULT | DELETE
+    deliver_ms = exact_time(store_time_ms, property_of, out_ms, precision_ms)
     beyond_ms = out_ms - stored_ms - window * precision_ms
     if beyond_ms < 0:
         return Timing(out_ms, deliver_ms, magic)
@@ -48,17 +48,15 @@ def timing_of(stored: StoredMessage, found: Mapping[str, str], wheel: Wheel) -> 
     return Timing(stored_ms + roll_slots * precision_ms, deliver_ms, magic | ROLL)
 
 
-def exact_time(stored: StoredMessage, found: Mapping[str, str], out_ms: int, precision_ms: int) -> int:
+def exact_time(store_time_ms: int, property_of: PropertyOf, out_ms: int, precision_ms: int) -> int:
     """When a message is due, to the millisecond: what its producer said, as far as its slot agrees; else when the slot is over."""
-    said = []
-    if properties.TIMER_ROLL_TIMES not in found:  # then it was stored anew since, and a delay says nothing
-        said += [(properties.TIMER_DELAY_SEC, 1000, stored.store_time_ms), (properties.TIMER_DELAY_MS, 1, stored.store_time_ms)]
-    for name, unit_ms, base_ms in (*said, (properties.TIMER_DELIVER_MS, 1, 0)):
-        if _is_number(found.get(name, "")):
-            deliver_ms = base_ms + int(found[name]) * unit_ms
-            if out_ms < deliver_ms <= out_ms + precision_ms:
-                return deliver_ms
-    return out_ms + precision_ms
+    if property_of(properties.TIMER_ROLL_TIMES) is None:  # else it was stored anew since, and a delay says nothing
+        for name, unit_ms in ((properties.TIMER_DELAY_SEC, 1000), (properties.TIMER_DELAY_MS, 1)):
+            delay = _number(property_of(name))
+            if delay is not None and out_ms < store_time_ms + delay * unit_ms <= out_ms + precision_ms:
+                return store_time_ms + delay * unit_ms
+    deliver_ms = _number(property_of(properties.TIMER_DELIVER_MS))
+    return deliver_ms if deliver_ms is not None and out_ms < deliver_ms <= out_ms + precision_ms else out_ms + precision_ms
 
 
 def is_taken_back(found: Mapping[str, str], keys: Collection[str]) -> bool:
@@ -67,5 +65,5 @@ def is_taken_back(found: Mapping[str, str], keys: Collection[str]) -> bool:
     return unique_key is not None and (unique_key in keys or f"{found.get(properties.REAL_TOPIC)}+{unique_key}" in keys)
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 19
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -67,9 +67,9 @@ class TimerWheel:
 
     def add(self, entry: TimerEntry, position: int) -> None:
         """Note that an entry stands at that position, the last of its slot."""
-        time_ms = self.time_of(entry.slot_ms)
-        slot = self.slot(time_ms)
-        self._put(time_ms, Slot(position if slot.first == NO_POSITION else slot.first, position, slot.held + _weight(entry)))
+        time_ms = self.time_of(entry.enqueued_ms + entry.delay_ms)
+        first, _, held = self._slots.get(time_ms, EMPTY)
+        self._put(time_ms, Slot(position if first == NO_POSITION else first, position, held + _weight(entry)))
 
     def remove(self, time_ms: int) -> None:
         """Forget a slot; in the file it is one of the past, and stays."""

@@ -98,7 +98,7 @@ class PullProcessor:
         self.hold = hold
         self.monotonic_ms = monotonic_ms
         self.listener = listener
-        self._filters = filters
+        self.filters = filters
         self._record_of = record_of
         self._found = found
         self.serve_again: Callable[[HeldPull], bool] | None = None  # a faster way to answer one that waited, which may say no
@@ -241,7 +241,7 @@ class PullProcessor:
             subscription = build_subscription(header.topic, header.subscription, header.expression_type, header.sub_version)
         else:
             subscription = self._known_subscription(header, config)
-        return self._filters.of_pull(header.consumer_group, subscription, header.sub_version, is_own=is_own)
+        return self.filters.of_pull(header.consumer_group, subscription, header.sub_version, is_own=is_own)
 
     def _known_subscription(self, header: PullMessageRequestHeader, config: GroupConfig) -> SubscriptionData:
         name = header.consumer_group

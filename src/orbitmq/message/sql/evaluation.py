@@ -12,7 +12,8 @@ from typing import Any, Final, TypeAlias
 
 from orbitmq.message.sql import tree
 from orbitmq.message.sql.comparison import READERS, Value, comparison, number_of, ordering
-from orbitmq.message.sql.tree import Node
+from orbitmq.message.sql.java_numbers import PLAIN_DIGITS_MAX
+from orbitmq.message.sql.tree import Node, NumberType
 
 Lookup: TypeAlias = Callable[[str], str | None]
 Test: TypeAlias = Callable[[Lookup], bool | None]
@@ -176,12 +177,13 @@ def _ordered_property(name: str, sign: str, number: tree.Number) -> Test:
     """The usual case, a property and a number. That is no NaN, which is above every number, and 0 is no double here."""
     read, bound = READERS[number.type], number.value
     is_below, is_inverted = sign in ("<", ">="), sign in (">", ">=")
+    plain_max = 0 if number.type is NumberType.DOUBLE else PLAIN_DIGITS_MAX
 
     def test(get: Lookup) -> bool | None:
         value = get(name)
         if value is None:
             return None
-        found = read(value)
+        found = int(value) if len(value) <= plain_max and value.isascii() and value.isdigit() else read(value)
         return (found < bound if is_below else found <= bound) is not is_inverted
 
     return test

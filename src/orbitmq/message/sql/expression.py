@@ -40,10 +40,10 @@ class Expression:
         try:
             return self.evaluate(get) is True
         except ValueError as problem:
-            self._tell(problem)
+            self.tell(problem)
             return False
 
-    def _tell(self, problem: ValueError) -> None:
+    def tell(self, problem: ValueError) -> None:
         """Log the first message that it fails on: whoever misses messages should find a reason, and not one for each of them."""
         if not self._has_failed:
             self._has_failed = True

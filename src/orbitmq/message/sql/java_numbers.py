@@ -12,6 +12,7 @@ from typing import Final
 
 INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
+PLAIN_DIGITS_MAX: Final = 9  # so many digits, and no sign, are the same integer for all: `int` reads them
 _INTEGER: Final = re.compile(r"[+-]?\d+")  # of any script, as in Java
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 _HEXADECIMAL: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
