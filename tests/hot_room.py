@@ -12,12 +12,19 @@ from typing import Any, cast
 from broker_room import BrokerRoom
 from log_room import HOST
 from orbitmq.broker.admission import Admission, Meters
+from orbitmq.broker.delay.placing import DelayPlacer
 from orbitmq.broker.hot_path import HotPath
 from orbitmq.broker.long_polling import PullHold
+from orbitmq.broker.own_messages import OwnMessages
 from orbitmq.broker.processors.pull import PullProcessor
-from orbitmq.broker.processors.send import SendProcessor
+from orbitmq.broker.processors.safe_answers import SafeAnswers
+from orbitmq.broker.processors.send import SendProcessor, WaitKind
+from orbitmq.broker.processors.transactions import HalfPlacer, TransactionProcessor
+from orbitmq.broker.settings.store import BrokerRole
+from orbitmq.broker.transactions.service import Transactions
 from orbitmq.broker.water_marks import WaterMark
 from orbitmq.common.errors import ProtocolError
+from orbitmq.message.flags import TransactionType
 from orbitmq.message.message_id import UniqueIds
 from orbitmq.protocol import frame
 from orbitmq.protocol.command import RemotingCommand, SerializeType
@@ -30,6 +37,9 @@ SEND = {"a": "producers", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0",
 SEND |= {"k": "false", "m": "false", "n": "broker-a"}
 PULL = {"consumerGroup": "g", "topic": "T", "queueId": "1", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "2", "commitOffset": "0"}
 PULL |= {"suspendTimeoutMillis": "15000", "subscription": "*", "subVersion": "1", "expressionType": "TAG"}
+
+END = {"producerGroup": "producers", "tranStateTableOffset": "0", "commitLogOffset": "0", "commitOrRollback": "8", "msgId": "AC110001"}
+END |= {"fromTransactionCheck": "false", "transactionId": "AC110001000018B4AAC2147F4BAF0000"}
 
 Bytes = tuple[int, bytes]  # of which connection
 
@@ -68,6 +78,13 @@ class Totals:
     def dead_letter(self, topic: str, group: str) -> None:
         self.sums["dead", group, topic] += 1
 
+    def prepared(self, topic: str) -> None:
+        self.sums["half", topic] += 1
+
+    def ended(self, topic: str, kind: TransactionType | None, age_ms: int) -> None:
+        self.sums["ended", topic, kind] += 1
+        self.sums["age", topic] += age_ms
+
     def pulled(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:
         self.calls += 1
         self.sums["get", group, topic, queue_id] += count
@@ -90,6 +107,9 @@ class HotRoom(BrokerRoom):
             settings, Meters(write_ms=lambda: self.store.log_write_ms, cpu_ms=lambda: self.cpu_ms, waiting=self._waiting)
         )
         ids = UniqueIds(address=HOST[:-4], pid=1, process_number=2, now_ms=self.clock.now_ms)
+        settings.message_delay_level, settings.timer_wheel_enable, settings.timer_precision_ms = "1s 5s", True, 1000
+        settings.timer_max_delay_sec, settings.reject_transaction_message = 259_200, False
+        settings.broker_role, settings.transaction_time_out = BrokerRole.ASYNC_MASTER, 6000
         self.sends = SendProcessor(
             settings,
             self.topics,
@@ -101,6 +121,34 @@ class HotRoom(BrokerRoom):
             self.totals,
             Random(1),
             lambda: self.admission.refusal(self.clock.monotonic_ms()),
+        )
+        self.delay = DelayPlacer(settings, self.clock.now_ms)
+        self.transactions = Transactions(
+            settings,
+            store=self.store,
+            reads=self.store.reads,
+            own=OwnMessages(self.store, self.store, self.totals),
+            offsets=self.offsets,
+            delay=self.delay,
+            checks=cast("Any", None),
+            store_host=HOST,
+            clock=self.clock,
+            listener=self.totals,
+            ensure_topic=lambda topic: None,
+        )
+        self.transactions.load()
+        self.sends.placers = (HalfPlacer(self.transactions), self.delay)
+        self.sends.quick_placers = {
+            WaitKind.LEVEL: self.delay.quick_level,
+            WaitKind.TIMED: self.delay.quick_timed,
+            WaitKind.HALF: self.transactions.quick_half,
+        }
+        ends = TransactionProcessor(
+            settings,
+            self.transactions,
+            record_at=self.store.reads.record_at,
+            answers=SafeAnswers(self.store, self.topics),
+            now_ms=self.clock.now_ms,
         )
         self.hold = PullHold()
         self.pulls = PullProcessor(
@@ -120,11 +168,12 @@ class HotRoom(BrokerRoom):
         self.store.dispatcher.is_awaited = lambda: len(self.hold) > 0
         self.endpoint = self.peers.endpoint
         dispatcher = self.endpoint.dispatcher
-        for processor in (self.sends, self.pulls):
+        for processor in (self.sends, self.pulls, ends):
             for code, handler in processor.handlers().items():
                 dispatcher.register(code, self._noting(code, handler))
         if hot:
-            self.endpoint.taker = HotPath(self.sends, self.pulls, self.offsets, frame.FrameLimits(), dispatcher.is_direct)
+            limits = frame.FrameLimits()
+            self.endpoint.taker = HotPath(self.sends, self.pulls, self.offsets, limits, dispatcher.is_direct, self.transactions)
         self.channels = [self._connect(port) for port in (50_000, 50_001, 50_002)]
         self._unconsumed = [bytearray() for _ in self.channels]
         self._closed: dict[int, str] = {}
@@ -213,8 +262,11 @@ class TwoRooms:
     def close(self) -> None:
         """Compare what was counted, and all files."""
         for room in self.both:
+            room.transactions.follow()
             room.close()
         assert self.hot.totals.sums == self.plain.totals.sums
         assert self.hot.offsets.encode() == self.plain.offsets.encode()
         assert self.hot.topics.encode() == self.plain.topics.encode()
         assert self.hot.files() == self.plain.files()
+        assert list(self.hot.transactions.pending) == list(self.plain.transactions.pending)
+        assert self.hot.transactions.pending.floors() == self.plain.transactions.pending.floors()

@@ -13,7 +13,9 @@ from pathlib import Path
 from types import ModuleType
 
 KERNELS = (
+    "orbitmq.broker.guarded_taker",
     "orbitmq.broker.hot_answers",
+    "orbitmq.broker.hot_end",
     "orbitmq.broker.hot_header",
     "orbitmq.broker.hot_path",
     "orbitmq.broker.hot_properties",

@@ -24,7 +24,7 @@ from orbitmq.common.errors import RequestRefused
 class Counting:
     def __init__(self, own, checks):
         self._own = own
-        self.load, self.resume, self.tick = own.load, own.resume, own.tick
+        self.load, self.is_undone, self.resume, self.tick = own.load, own.is_undone, own.resume, own.tick
 
     def prepare(self, message, found):
         half = self._own.prepare(message, found)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from client_room import client
-from hot_room import PROPERTIES, PULL, SEND, UNIQUE, Bytes, TwoRooms, raw_frame
+from hot_room import END, PROPERTIES, PULL, SEND, UNIQUE, Bytes, TwoRooms, raw_frame
 from orbitmq.common.errors import MessageIllegal
 from orbitmq.message import batch
 from orbitmq.message.tags import java_hash
@@ -33,7 +33,14 @@ NAMES = st.sampled_from(
         "KEYS",
         "DELAY",
         "TIMER_DELAY_MS",
+        "TIMER_DELIVER_MS",
+        "TIMER_OUT_MS",
         "TRAN_MSG",
+        "PGROUP",
+        "REAL_TOPIC",
+        "TRANSACTION_CHECK_TIMES",
+        "__transactionId__",
+        "CHECK_IMMUNITY_TIME_IN_SECONDS",
         "POP_CK",
         "POP_CKX",
         "INNER_NUM",
@@ -43,7 +50,10 @@ NAMES = st.sampled_from(
         "\u00e9",
     ]
 )
-VALUES = st.sampled_from(["", "0", "1", "true", "false", "TagA", "a b", '"', "\\", "\u00e9\U0001f600", "\ud83d", "\x01", "\t\n", "K" * 40])
+SOON_MS = 1_700_000_123_456  # so much later than the rooms' clocks that it is no more than some days
+VALUES = st.sampled_from(
+    ["", "0", "1", "3", str(SOON_MS), "true", "false", "TagA", "a b", '"', "\\", "\u00e9\U0001f600", "\ud83d", "\x01", "\t\n", "K" * 40]
+)
 PIECES = st.builds(
     lambda name, mark, value, end: name + mark + value + end,
     NAMES,
@@ -51,8 +61,18 @@ PIECES = st.builds(
     VALUES,
     st.sampled_from(["\x02", "\x02", ""]),
 )
+WAITING = st.sampled_from(
+    [
+        "TRAN_MSG\x01true\x02PGROUP\x01producers\x02",
+        "TRAN_MSG\x01true\x02PGROUP\x01producers\x02",
+        "DELAY\x011\x02",
+        f"TIMER_DELIVER_MS\x01{SOON_MS}\x02",
+    ]
+)
 TEXTS = st.one_of(
     st.just(PROPERTIES),
+    WAITING.map(lambda text: UNIQUE + text),
+    st.tuples(WAITING, PIECES).map(lambda pair: pair[1] + pair[0] + UNIQUE),
     st.lists(PIECES, max_size=3).map("".join),
     st.lists(PIECES, min_size=1, max_size=3).map(lambda pieces: UNIQUE + "".join(pieces)),
     st.lists(PIECES, min_size=1, max_size=3).map(lambda pieces: UNIQUE + "".join(pieces)),
@@ -92,6 +112,17 @@ PULLS = changed(
         "commitOffset": NUMBERS,
         "subscription": st.sampled_from(["*", "", "TagA", "TagA || TagB", "||"]),
         "expressionType": st.sampled_from(["TAG", "", "SQL92"]),
+    },
+)
+ENDS = changed(
+    END,
+    {
+        "producerGroup": st.sampled_from(["producers", "others", ""]),
+        "tranStateTableOffset": NUMBERS,
+        "commitLogOffset": NUMBERS,
+        "commitOrRollback": st.sampled_from(["8", "8", "12", "0", "4", "x", ""]),
+        "fromTransactionCheck": BOOLEANS,
+        "transactionId": st.sampled_from(["", "another"]),
     },
 )
 BODIES = st.one_of(st.binary(max_size=80), st.integers(0, 2100).map(bytes))
@@ -186,6 +217,24 @@ def pull_turns(draw: st.DrawFn) -> list[Bytes]:
     return [(draw(st.integers(0, 2)), draw(frames(11, fields, b"", draw(st.integers(-9, 9)), flag)))]
 
 
+@st.composite
+def end_turns(draw: st.DrawFn, rooms: TwoRooms) -> list[Bytes]:
+    """Words about half messages that wait, or did, some of them said twice, or wrong."""
+    for room in rooms.both:
+        room.transactions.follow()
+    known = [(half.root, half.log_offset) for half in rooms.plain.transactions.pending] or [(0, 0)]
+    turn = []
+    for opaque in range(draw(st.integers(1, 4))):
+        root, log_offset = draw(st.sampled_from(known))
+        fields = {**END, "tranStateTableOffset": str(root), "commitLogOffset": str(log_offset)}
+        fields["commitOrRollback"] = draw(st.sampled_from(["8", "8", "12"]))
+        if draw(st.integers(0, 3)) == 0:
+            odd = draw(ENDS)
+            fields = {name: odd.get(name, "") if odd.get(name) != END[name] else fields[name] for name in fields if name in odd}
+        turn.append((draw(st.integers(0, 2)), draw(frames(37, fields, b"", opaque, draw(st.sampled_from([0, 0, 2]))))))
+    return turn
+
+
 CHANGES = st.sampled_from(
     ["fewer queues", "more queues", "delete", "tag", "all", "offline", "forbid", "allow", "permission", "time", "reset"]
 )
@@ -239,7 +288,7 @@ def test_both_ways_answer_and_store_the_same(mode: FlushMode, data: st.DataObjec
             change(rooms, data.draw(CHANGES))
             turns = send_turns(with_oneway=mode is FlushMode.ASYNC)  # a one-way that waits for the disk is another test's
             for _ in range(data.draw(st.integers(2, 12))):
-                step = data.draw(st.one_of(turns, turns, pull_turns(), pull_turns(), CHANGES))
+                step = data.draw(st.one_of(turns, turns, pull_turns(), pull_turns(), end_turns(rooms), CHANGES))
                 if isinstance(step, str):
                     change(rooms, step)
                 else:

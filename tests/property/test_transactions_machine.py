@@ -1,7 +1,8 @@
 """Transactions on a real store against a plain model: sent, ended, asked about, given up, resumed; stopped, and cut off at any record.
 
 The model is a list of what happened, each with the record of the log that makes it so. A crash takes the end of the log away, from any
-record on that was not flushed, and with it what those records made so; nothing else may be lost, and nothing may happen twice.
+record on that was not flushed, and with it what those records made so; nothing else may be lost, and nothing may happen twice. With
+SYNC_FLUSH nobody sees anything of a record before it is flushed, and a half message cannot end before.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from orbitmq.message.flags import TransactionType
 from orbitmq.message.record import decode_all
 from orbitmq.message.record_write import Message
 from orbitmq.message.stored_message import StoredMessage
-from orbitmq.store.config import StoreConfig
+from orbitmq.store.config import FlushMode, StoreConfig
 from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.index_file import IndexShape
 from orbitmq.store.log_batch import Appended
@@ -133,15 +134,22 @@ class TransactionsMachine(RuleBasedStateMachine):
             self.offsets.abandon()
         self.folder.cleanup()
 
-    @initialize(window=st.sampled_from([0, pending.WINDOW_MIN]))
-    def begin(self, window: int) -> None:
+    @initialize(window=st.sampled_from([0, pending.WINDOW_MIN]), flush_mode=st.sampled_from(FlushMode))
+    def begin(self, window: int, flush_mode: FlushMode) -> None:
         """With half messages that are moved as soon as some lie behind them, or that stay where they are."""
+        self.flush_mode = flush_mode
         self.patch = mock.patch.object(pending, "WINDOW_MIN", window)
         self.patch.start()
         self.open()
 
     def open(self) -> None:
-        config = StoreConfig(root=self.root, commit_log_file_size=4096, queue_file_size=200, index_shape=IndexShape(slots=20, entries=100))
+        config = StoreConfig(
+            root=self.root,
+            flush_mode=self.flush_mode,
+            commit_log_file_size=4096,
+            queue_file_size=200,
+            index_shape=IndexShape(slots=20, entries=100),
+        )
         self.store = MessageStore(OsFileLayer(), self.clock, config, HOST)
         self.store.open()
         self.own = Overheard(self.store)
@@ -170,7 +178,15 @@ class TransactionsMachine(RuleBasedStateMachine):
         return {event.key: event for event in self.events}
 
     def pending_keys(self) -> set[str]:
-        return {key for key, event in self.states().items() if event.state is State.PENDING}
+        return {key for key, event in self.states().items() if event.state is State.PENDING and self.can_be_seen(key)}
+
+    def is_read(self, log_offset: int) -> bool:
+        """Whether a record is in its queue."""
+        return self.flush_mode is FlushMode.ASYNC or log_offset < self.flushed
+
+    def can_be_seen(self, key: str) -> bool:
+        """Whether the half message is in its queue, as its producer sent it."""
+        return self.is_read(self.copies(key)[0][1])
 
     def copies(self, key: str) -> list[tuple[int, int]]:
         return [event.copy for event in self.events if event.key == key and event.copy is not None]
@@ -181,8 +197,8 @@ class TransactionsMachine(RuleBasedStateMachine):
 
     # -- what producers do
 
-    @rule(is_immune=st.booleans())
-    def send(self, is_immune: bool) -> None:
+    @rule(is_immune=st.booleans(), is_flushed=st.booleans())
+    def send(self, is_immune: bool, is_flushed: bool) -> None:
         self.numbers += 1
         key = f"order{self.numbers}"
         found: dict[str, str | None] = {
@@ -201,6 +217,8 @@ class TransactionsMachine(RuleBasedStateMachine):
         (place,) = self.own.put(half)
         self.sent_ms[key] = self.clock.now_ms()
         self.happened(key, place, State.PENDING, 0, is_copy=True)
+        if is_flushed:
+            self.flush()
 
     @precondition(lambda self: self.events)
     @rule(data=st.data(), kind=st.sampled_from([COMMIT, ROLLBACK]))
@@ -215,9 +233,10 @@ class TransactionsMachine(RuleBasedStateMachine):
         try:
             self.transactions.end(half, kind)
         except RequestRefused:
-            assert before.state in (State.COMMITTED, State.ROLLED_BACK)
+            assert before.state in (State.COMMITTED, State.ROLLED_BACK) or not self.can_be_seen(key)
         else:
             assert before.state in (State.PENDING, State.GIVEN_UP)
+            assert self.can_be_seen(key)
             ((_, places),) = self.own.puts
             self.happened(key, places[0], State.COMMITTED if kind is COMMIT else State.ROLLED_BACK, before.checks)
 
@@ -245,7 +264,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         asked = [half.properties()[properties.UNIQUE_KEY] for half in self.checks.asked]
         expected, given_up = set(), set()
         for key, event in before.items():
-            if event.state is not State.PENDING:
+            if event.state is not State.PENDING or not self.can_be_seen(key):
                 continue
             age_ms = self.clock.now_ms() - self.sent_ms[key]
             if event.checks >= CHECKS_MAX or (age_ms > 3_600_000 and not self.checks.is_online):
@@ -285,9 +304,10 @@ class TransactionsMachine(RuleBasedStateMachine):
         try:
             self.transactions.resume(half)
         except RequestRefused:
-            assert before.state in (State.COMMITTED, State.ROLLED_BACK)
+            assert before.state in (State.COMMITTED, State.ROLLED_BACK) or not self.can_be_seen(key)
         else:
             assert before.state in (State.PENDING, State.GIVEN_UP)
+            assert self.can_be_seen(key)
             ((_, places),) = self.own.puts
             self.happened(key, places[0], State.PENDING, 0, is_copy=True)
 
@@ -345,7 +365,7 @@ class TransactionsMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_open_is_known(self) -> None:
-        self.transactions._follow()
+        self.transactions.follow()
         committed = {key for key, event in self.states().items() if event.state is State.COMMITTED}
         halves = [self.store.reads.message_at(LogOffset(half.log_offset)) for half in self.transactions.pending]
         known = {half.properties()[properties.UNIQUE_KEY] for half in halves if half is not None}
@@ -356,7 +376,15 @@ class TransactionsMachine(RuleBasedStateMachine):
     @invariant()
     def consumers_see_each_committed_message_once_and_nothing_else(self) -> None:
         seen = Counter(message.body.decode() for message in self.read(TOPIC))
-        assert seen == Counter(key for key, event in self.states().items() if event.state is State.COMMITTED)
+        committed = [event for event in self.states().values() if event.state is State.COMMITTED]
+        assert seen == Counter(event.key for event in committed if self.is_read(event.log_offset))
+
+    @invariant()
+    def what_was_rolled_back_is_known_to_be_undone(self) -> None:
+        for key, event in self.states().items():
+            half = self.store.reads.message_at(LogOffset(self.copies(key)[0][1]))
+            assert half is not None
+            assert self.transactions.is_undone(half) == (event.state is State.ROLLED_BACK)
 
     def read(self, topic: str) -> list[StoredMessage]:
         found: list[StoredMessage] = []

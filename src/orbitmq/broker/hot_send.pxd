@@ -14,11 +14,12 @@ cdef class HotTopic:
 
 cdef class HotSends:
     cdef readonly bint is_pending
+    cdef public object on_commit
     cdef object _general, _store, _topics, _topics_version, _settings, _settings_seen
     cdef LogBatch _log
     cdef RecordParts _parts
     cdef Answers _now, _safe
-    cdef AnswerTemplate _json, _binary, _keyless_json, _keyless_binary
+    cdef AnswerTemplate _json, _binary, _keyless_json, _keyless_binary, _json_recall, _binary_recall
     cdef HotProperties _properties
     cdef bint _is_open, _is_sync
     cdef bytes _host_digits
@@ -33,3 +34,5 @@ cdef class HotSends:
         self, object link, const unsigned char *p, HotHeader header, bytes born_host, Py_ssize_t body_at, Py_ssize_t stop, bint is_binary
     ) except? -1
     cpdef commit(self)
+
+cdef int count_stored(HotSends sends, HotTopic topic, Py_ssize_t count, Py_ssize_t size) except? -1

@@ -2,8 +2,8 @@
 """Kernel: what a turn does with sends. Messages go into the log's batch as they are read; all are committed and answered at once.
 
 `processors.send` is the executable specification: a send that is taken here is stored and answered as it would be there, and whatever
-takes more than a look goes there: topics that have to be made, queues that have to be chosen, messages that are delayed, prepared or
-sent back, those that break a limit, those without a key of their own. Its rules are asked for, not written again.
+takes more than a look goes there: topics that have to be made, queues that have to be chosen, messages that are sent back, those that
+break a limit, those without a key of their own. Its rules are asked for, not written again; where messages wait, its quick placers say.
 
 Invariants: between two turns, and whenever other code may touch the log, nothing is pending (`commit`); no answer is written before its
 message is. What was looked up stays good until `refresh`.
@@ -14,10 +14,11 @@ from typing import Any
 
 import cython
 
-from orbitmq.broker.processors.send import OUTCOMES, SendProcessor
+from orbitmq.broker.processors.send import OUTCOMES, SendProcessor, WaitKind
 from orbitmq.common.errors import MessageIllegal
 from orbitmq.common.topic_names import FORBIDDEN_TO_SEND, RETRY_PREFIX
-from orbitmq.message import flags, properties
+from orbitmq.message import flags, layout, properties
+from orbitmq.message.half_messages import PROPERTIES_ROOM as HALF_PROPERTIES_ROOM
 from orbitmq.protocol import frame
 from orbitmq.protocol.bodies.nameserver import PERM_WRITE
 from orbitmq.protocol.codes import ResponseCode
@@ -30,8 +31,8 @@ from orbitmq.store.group_commit import Outcome
 if cython.compiled:
     from cython.cimports.orbitmq.broker.hot_answers import Answers, AnswerTemplate, begin, end, put_id, put_text, put_value
     from cython.cimports.orbitmq.broker.hot_header import HotHeader, read_send
-    from cython.cimports.orbitmq.broker.hot_properties import HotProperties, complete, read
-    from cython.cimports.orbitmq.common.mem import address, same, signed16, signed32, text_bytes
+    from cython.cimports.orbitmq.broker.hot_properties import HotProperties, complete, complete_waiting, read
+    from cython.cimports.orbitmq.common.mem import address, same, signed16, signed32, text, text_bytes
     from cython.cimports.orbitmq.message.record_write import RecordParts
     from cython.cimports.orbitmq.store.log_batch import LogBatch, make_room, put, size_within
 
@@ -39,13 +40,17 @@ if cython.compiled:
 else:
     from orbitmq.broker.hot_answers import Answers, AnswerTemplate, begin, end, marks, put_id, put_text, put_value
     from orbitmq.broker.hot_header import HotHeader, read_send
-    from orbitmq.broker.hot_properties import HotProperties, complete, read
-    from orbitmq.common.mem import address, same, signed16, signed32, text_bytes
+    from orbitmq.broker.hot_properties import HotProperties, complete, complete_waiting, read
+    from orbitmq.common.mem import address, same, signed16, signed32, text, text_bytes
     from orbitmq.message.record_write import RecordParts
     from orbitmq.store.log_batch import LogBatch, make_room, put, size_within
 
 ONEWAY = cython.declare(cython.int, 2)
 ODD_FLAGS = cython.declare(cython.int, flags.TransactionType.ROLLBACK | flags.INNER_BATCH | flags.NEED_UNWRAP)
+PREPARED = cython.declare(cython.int, flags.TransactionType.PREPARED)
+HALF = cython.declare(cython.int, WaitKind.HALF)
+PROPERTIES_SIZE_MAX = cython.declare(cython.Py_ssize_t, layout.PROPERTIES_SIZE_MAX)
+PROPERTIES_ROOM = cython.declare(cython.Py_ssize_t, HALF_PROPERTIES_ROOM)
 ITEM_HEAD_SIZE = cython.declare(cython.Py_ssize_t, 20)
 OFFSET_DIGITS = cython.declare(cython.Py_ssize_t, 16)
 TOPICS_MAX = 100_000
@@ -71,6 +76,7 @@ class HotSends:
 
     __slots__ = (
         "_binary",
+        "_binary_recall",
         "_general",
         "_host_digits",
         "_ids",
@@ -78,6 +84,7 @@ class HotSends:
         "_is_open",
         "_is_sync",
         "_json",
+        "_json_recall",
         "_keyless_binary",
         "_keyless_json",
         "_known",
@@ -95,6 +102,7 @@ class HotSends:
         "_topics_version",
         "_touched",
         "is_pending",
+        "on_commit",
     )
 
     def __init__(self, general: SendProcessor) -> None:
@@ -116,9 +124,10 @@ class HotSends:
         self._touched: list[HotTopic] = []
         self._topics_version: Any = None
         self._settings_seen: Any = None
-        self._json = self._binary = self._keyless_json = self._keyless_binary = None
+        self._json = self._binary = self._keyless_json = self._keyless_binary = self._json_recall = self._binary_recall = None
         self._now_ms = 0
         self.is_pending = self._is_open = False
+        self.on_commit: Any = None  # hears whether what was pending is stored, before it is answered
 
     def refresh(self) -> None:
         """Look again at everything that others may have changed."""
@@ -134,6 +143,7 @@ class HotSends:
             self._properties.more = properties.encode(self._general.added_properties())
             self._json, self._binary = self._template(SerializeType.JSON, 4), self._template(SerializeType.ROCKETMQ, 4)
             self._keyless_json, self._keyless_binary = self._template(SerializeType.JSON, 3), self._template(SerializeType.ROCKETMQ, 3)
+            self._json_recall, self._binary_recall = self._template(SerializeType.JSON, 5), self._template(SerializeType.ROCKETMQ, 5)
             self._settings_seen = seen
         self._is_open = (
             self._general.busy() is None
@@ -144,13 +154,14 @@ class HotSends:
         )
 
     def _template(self, kind: SerializeType, value_count: int) -> AnswerTemplate:
-        """An answer with the values of `_answer`; the last of four is the unique key, which a batch may not have."""
+        """An answer with the values of `_answer`; the fourth is the unique key, which a batch may not have, the fifth a recall handle."""
         marked = marks(value_count)
         header = SendMessageResponseHeader(
             msg_id=str(marked[0]),
             queue_id=marked[1],
             queue_offset=marked[2],
             transaction_id=str(marked[3]) if value_count > 3 else None,
+            recall_handle=str(marked[4]) if value_count > 4 else None,
             msg_region=self._settings.region_id,
             trace_on=self._settings.trace_on,
         )
@@ -167,28 +178,36 @@ class HotSends:
         is_binary: cython.bint,
     ) -> cython.bint:
         """Take the send whose body is p[body_at:stop]; no: it is for the general way, and nothing was done."""
-        if not self._is_open or not read_send(header, p) or header.sys_flag & ODD_FLAGS:
+        kind: cython.int
+        if not self._is_open or not read_send(header, p):
             return False
         topic: HotTopic | None = _topic(self, p, header.topic_at, header.topic_size)
         if topic is None or header.queue_id < 0 or header.queue_id >= topic.queue_count:
             return False
         if not read(self._properties, p, header.properties_at, max(header.properties_size, 0), header.is_escaped):
             return False
+        kind = self._properties.kind
         if self._properties.key_size == 0 and not header.is_batch:
+            return False
+        if header.sys_flag & ODD_FLAGS and (kind != HALF or header.sys_flag & ODD_FLAGS != PREPARED):
+            return False
+        if kind and (header.is_batch or header.reconsume_times):
             return False
         parts: RecordParts = self._parts
         parts.topic = topic.raw
         parts.born_host = born_host
         parts.queue_id = header.queue_id
         parts.flag = header.message_flag
-        parts.sys_flag = header.sys_flag | topic.more_flags
+        parts.sys_flag = header.sys_flag & ~PREPARED | topic.more_flags
         parts.reconsume_times = header.reconsume_times
         parts.born_time_ms = header.born_time_ms
         parts.prepared_offset = parts.properties_at = 0
         try:
             if header.is_batch:
                 return _store_batch(self, link, p, header, topic, body_at, stop, is_binary)
-            return _store_one(self, link, p, header, topic, body_at, stop, is_binary)
+            if kind:
+                return _store_waiting(self, link, p, header, topic, body_at, stop, is_binary)
+            return _store_one(self, link, p, header, topic, body_at, stop, complete(self._properties), is_binary, b"")
         except _FOR_THE_GENERAL_WAY:
             return False
 
@@ -208,11 +227,15 @@ class HotSends:
         except Exception as problem:
             for topic in touched:
                 topic.count = topic.size = 0
+            if self.on_commit is not None:
+                self.on_commit(False)
             _tell_failure([*self._now.take(), *self._safe.take()], problem)
             return None
         for topic in touched:
             self._general.listener.stored(topic.name, topic.count, topic.size)
             topic.count = topic.size = 0
+        if self.on_commit is not None:
+            self.on_commit(True)
         for link, data in self._now.take():
             link.write(data)
         if self._safe.used:
@@ -297,9 +320,11 @@ def _store_one(
     topic: HotTopic,
     body_at: cython.Py_ssize_t,
     stop: cython.Py_ssize_t,
+    properties_size: cython.Py_ssize_t,
     is_binary: cython.bint,
+    recall_handle: bytes,
 ) -> cython.bint:
-    """Append the message; no: it breaks a limit."""
+    """Append the message, whose properties are complete; no: it breaks a limit."""
     parts: RecordParts = sends._parts
     log: LogBatch = sends._log
     size: cython.Py_ssize_t
@@ -309,7 +334,7 @@ def _store_one(
     parts.body_at = body_at
     parts.body_size = stop - body_at
     parts.properties = sends._properties.p
-    parts.properties_size = complete(sends._properties)
+    parts.properties_size = properties_size
     size = size_within(log, parts, parts.properties_size)
     if size == 0:
         return False
@@ -318,9 +343,37 @@ def _store_one(
     queue_offset = put(log, parts, size, 1)
     if not header.flag & ONEWAY:
         put_id(sends._ids_p, 0, sends._host_digits, offset)
-        _answer(sends, link, header, queue_offset, len(sends._host_digits) + OFFSET_DIGITS, is_binary)
-    _count(sends, topic, 1, size)
+        _answer(sends, link, header, queue_offset, len(sends._host_digits) + OFFSET_DIGITS, is_binary, recall_handle)
+    count_stored(sends, topic, 1, size)
     return True
+
+
+@cython.cfunc
+def _store_waiting(
+    sends: HotSends,
+    link: Any,
+    p: cython.p_const_uchar,
+    header: HotHeader,
+    topic: HotTopic,
+    body_at: cython.Py_ssize_t,
+    stop: cython.Py_ssize_t,
+    is_binary: cython.bint,
+) -> cython.bint:
+    """Append a message that waits, where it does; no: it does not, or may not, or breaks a limit."""
+    found: HotProperties = sends._properties
+    parts: RecordParts = sends._parts
+    place = sends._general.quick_placers.get(found.kind)
+    if place is None:
+        return False
+    waiting = place(topic.name, header.queue_id, text(found.p, found.key_at, found.key_size), found.number)
+    if waiting is None:
+        return False
+    parts.topic = waiting.topic
+    parts.queue_id = waiting.queue_id
+    size: cython.Py_ssize_t = complete_waiting(found, waiting.more)
+    if found.kind == HALF and size > PROPERTIES_SIZE_MAX - PROPERTIES_ROOM:
+        return False
+    return _store_one(sends, link, p, header, topic, body_at, stop, size, is_binary, waiting.recall_handle)
 
 
 @cython.cfunc
@@ -371,8 +424,8 @@ def _store_batch(
         id_at = put_id(sends._ids_p, id_at, sends._host_digits, offset)
         item += signed32(p, item)
     if not header.flag & ONEWAY:
-        _answer(sends, link, header, first_offset, id_at, is_binary)
-    _count(sends, topic, count, size_of_all)
+        _answer(sends, link, header, first_offset, id_at, is_binary, b"")
+    count_stored(sends, topic, count, size_of_all)
     return True
 
 
@@ -410,26 +463,31 @@ def _answer(
     queue_offset: cython.longlong,
     ids_size: cython.Py_ssize_t,
     is_binary: cython.bint,
+    recall_handle: bytes,
 ) -> cython.int:
     """Have the answer ready: the ids are in their buffer, the unique key is where the properties say."""
     found: HotProperties = sends._properties
     answers: Answers = sends._safe if sends._is_sync and found.waits else sends._now
     template: AnswerTemplate
-    if found.key_size:
+    if recall_handle:
+        template = sends._binary_recall if is_binary else sends._json_recall
+    elif found.key_size:
         template = sends._binary if is_binary else sends._json
     else:
         template = sends._keyless_binary if is_binary else sends._keyless_json
-    begin(answers, link, template, ids_size + found.key_size)
+    begin(answers, link, template, ids_size + found.key_size + len(recall_handle))
     put_text(answers, sends._ids_p, 0, ids_size)
     put_value(answers, header.queue_id)
     put_value(answers, queue_offset)
     if found.key_size:
         put_text(answers, found.p, found.key_at, found.key_size)
+    if recall_handle:
+        put_text(answers, recall_handle, 0, len(recall_handle))
     return end(answers, header.opaque, 0)
 
 
 @cython.cfunc
-def _count(sends: HotSends, topic: HotTopic, count: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
+def count_stored(sends: HotSends, topic: HotTopic, count: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
     """Note what the topic got; commits when the batch is large enough."""
     log: LogBatch = sends._log
     if topic.count == 0:

@@ -36,7 +36,7 @@ from orbitmq.broker.processors.query import QueryProcessor
 from orbitmq.broker.processors.replies import PUSH_TIMEOUT_MS, ReplyProcessor
 from orbitmq.broker.processors.resets import ResetProcessor
 from orbitmq.broker.processors.safe_answers import SafeAnswers
-from orbitmq.broker.processors.send import SendProcessor
+from orbitmq.broker.processors.send import SendProcessor, WaitKind
 from orbitmq.broker.processors.send_back import SendBackProcessor
 from orbitmq.broker.processors.topics import TopicProcessor
 from orbitmq.broker.processors.transactions import HalfPlacer, TransactionProcessor
@@ -44,6 +44,7 @@ from orbitmq.broker.slow_consumers import PERIOD_S as SLOW_CONSUMERS_PERIOD_S
 from orbitmq.broker.slow_consumers import SlowConsumers
 from orbitmq.broker.stats import StatName, stat_key
 from orbitmq.broker.transactions.service import PERIOD_S as TRANSACTIONS_PERIOD_S
+from orbitmq.broker.transactions.service import Transactions
 from orbitmq.broker.upkeep import Chore, Upkeep
 from orbitmq.broker.water_marks import Queue, WaterMark
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -83,6 +84,9 @@ class Serving:
             parts.messages,
         )
         self._sends.placers = (HalfPlacer(parts.transactions), parts.delay)
+        self._sends.quick_placers = {WaitKind.LEVEL: parts.delay.quick_level, WaitKind.TIMED: parts.delay.quick_timed}
+        if isinstance(parts.transactions, Transactions):
+            self._sends.quick_placers = {**self._sends.quick_placers, WaitKind.HALF: parts.transactions.quick_half}
         self._sends.window = parts.window
         self._sends.is_in_order = lambda group: parts.locks.is_locked(group, clock.monotonic_ms())
         self._pulls = PullProcessor(
@@ -107,7 +111,9 @@ class Serving:
         self._lane = lane = self.dispatcher.add_lane(_lane_limits(config))
         parts.water_marks.add("admin", Queue(read=self._administration, limits=lambda: _marks_of(lane.limits), cause=lane.limits.name))
         processors: list[Processor] = [hooks.around_sends(self._sends), self._pulls, self._clients, self._filter_servers, *self._others()]
-        processors += [self._send_back(hooks), self._transactions(), self._later(), parts.access.of_users]
+        transactions = self._transactions()
+        self._sends.is_undone = transactions.is_undone
+        processors += [self._send_back(hooks), transactions, self._later(), parts.access.of_users]
         processors.append(parts.access.of_accounts(config.broker_name, lambda: parts.identity.address))
         for processor in processors:
             for code, handler in processor.handlers().items():
@@ -323,6 +329,7 @@ class Serving:
                 offsets,
                 limits,
                 self._hooks.unheard(self._is_direct, hears_sends=self._sends.window is not None),
+                self._parts.transactions if isinstance(self._parts.transactions, Transactions) else None,
             )
             if self._parts.access.guards:
                 taker = GuardedTaker(taker, self._parts.access.guards, limits)

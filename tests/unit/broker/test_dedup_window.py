@@ -127,6 +127,19 @@ def test_copies_that_the_broker_made_are_not_what_a_producer_sent(log: Log) -> N
     assert len(log.learned()) == 0
 
 
+def test_copies_of_half_messages_that_are_older_than_the_window_are_not_learned(log: Log) -> None:
+    log.put("asked about", "RMQ_SYS_TRANS_HALF_TOPIC", REAL_TOPIC="T", REAL_QID="3", TRAN_PREPARED_QUEUE_OFFSET="1")
+    log.put("resumed", "RMQ_SYS_TRANS_HALF_TOPIC", REAL_TOPIC="T", REAL_QID="3", TRANSACTION_CHECK_TIMES="0")
+    assert len(log.learned()) == 0
+
+
+def test_of_half_messages_the_last_of_a_key_counts(log: Log) -> None:
+    offsets = [log.put("K", "RMQ_SYS_TRANS_HALF_TOPIC", REAL_TOPIC="T", REAL_QID="3") for _ in range(2)]
+    known = log.learned().find("T", "K", log.clock.now_ms())
+    assert known is not None
+    assert known.offset == offsets[1]
+
+
 def test_a_log_without_records_has_nothing_to_learn(log: Log) -> None:
     assert len(log.learned()) == 0
 

@@ -146,9 +146,7 @@ ODD: dict[str, dict[str, str]] = {
     "any queue": {"e": "-1"},
     "a number that is none": {"f": "x"},
     "a number that does not fit": {"h": "99999999999"},
-    "a delayed message": {"i": PROPERTIES + "DELAY\x013\x02"},
     "a message for later": {"i": PROPERTIES + "TIMER_DELAY_SEC\x013\x02"},
-    "a prepared message": {"i": PROPERTIES + "TRAN_MSG\x01true\x02"},
     "a prepared message by its flag": {"f": "4"},
     "an inner batch": {"f": "128"},
     "a popped message": {"i": "POP_CK\x01x\x02" + PROPERTIES},
@@ -394,6 +392,7 @@ def test_a_failed_commit_answers_every_send_of_the_turn_and_counts_none(
             patched.setattr(room.store.log, "commit", failing_commit(room.store))
         answers = rooms.turn((0, sends), (1, sends))
     assert [len(answers[number][0]) for number in (0, 1)] == [3, 3]
+    assert all(b"TRACE_ON" in data and b"msgId" not in data for _, data in answers[0][0]), "they say where, and of no message"
     assert rooms.sent([sends])[0].code == 0, "and the next turn is a new one"
     assert rooms.hot.general == []
 

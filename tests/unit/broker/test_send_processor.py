@@ -172,6 +172,8 @@ def test_what_may_not_be_sent_is_refused_and_stores_nothing(
     refused = room.refusal(room.sends, V2, fields(names, **changes), b"x")
     assert refused.code == code
     assert says in refused.remark
+    is_read = code != ResponseCode.SYSTEM_ERROR
+    assert refused.fields == ({"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"} if is_read else None)
     assert room.store.log.end_offset == end
 
 

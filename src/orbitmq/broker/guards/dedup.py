@@ -2,7 +2,8 @@
 
 A producer that hears no answer sends once more, with the UNIQ_KEY that it gave the message. Sans-IO: time comes in as `now_ms` of the wall
 clock. Nothing is kept on disk but the log itself: at start `learn` reads its tail. Invariants: a message counts for `window_ms` from when
-it was stored, the first of its key alone; there are `keys_max` keys at most, of which the oldest go first.
+it was stored, the first of its key alone, but of half messages the last: another is stored only when the one before was rolled back.
+There are `keys_max` keys at most, of which the oldest go first.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.types import LogOffset, QueueOffset, StoreTimeMs
 
 _WAITING_TOPICS = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})  # where a message is until it may be read
+_OF_COPIES = (properties.PREPARED_QUEUE_OFFSET, properties.TRANSACTION_CHECK_TIMES)  # of half messages, which the broker stores
 _COPIED_TOPICS = (RETRY_PREFIX, DEAD_LETTER_PREFIX)  # messages there have the key of the one that they are copies of
 
 log = logging.getLogger(__name__)
@@ -90,7 +92,9 @@ class DedupWindow:
     def _take(self, record: RecordCursor, recall_handle: Callable[[RecordCursor], str | None]) -> None:
         """Take in a record that a producer sent: not one that the broker made of it later."""
         topic, unique_key = record.topic().decode(), record.property(properties.UNIQUE_KEY)
-        real_topic = record.property(properties.REAL_TOPIC)
+        real_topic, is_half = record.property(properties.REAL_TOPIC), topic == HALF_TOPIC
+        if is_half and any(record.property(name) is not None for name in _OF_COPIES):
+            return
         queue_id: str | int | None = record.queue_id
         if topic in _WAITING_TOPICS:
             topic, queue_id = real_topic or topic, record.property(properties.REAL_QUEUE_ID)
@@ -98,7 +102,7 @@ class DedupWindow:
             return
         if not unique_key or not is_deduplicated(topic) or flags.transaction_type(record.sys_flag) is not flags.TransactionType.NONE:
             return
-        if self.find(topic, unique_key, record.store_time_ms) is not None:
+        if not is_half and self.find(topic, unique_key, record.store_time_ms) is not None:
             return
         offset = LogOffset(record.log_offset)
         first = First(

@@ -191,7 +191,7 @@ def _attempt(channel: Channel, request: RemotingCommand, header: SendMessageRequ
 
 
 def _result(answer: RemotingCommand, cost_ms: int) -> SendResult:
-    stored = None if answer.ext_fields is None else SendMessageResponseHeader.from_fields(answer.ext_fields)
+    stored = SendMessageResponseHeader.of_stored(answer.ext_fields)
     return SendResult(
         code=answer.code,
         remark=answer.remark,

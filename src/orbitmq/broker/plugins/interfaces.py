@@ -211,6 +211,9 @@ class TransactionService(Protocol):
         Group and offsets of the request are those of the half message; that it has not ended yet is the service's to know.
         """
 
+    def is_undone(self, half: StoredMessage) -> bool:
+        """Whether a half message was rolled back: one that is sent with its key then is another, also within `dedupWindowMs`."""
+
     def resume(self, stored: StoredMessage) -> LogOffset:
         """Let the questions about a half message begin again; `stored` is what was kept of it, or itself."""
 
@@ -227,5 +230,5 @@ TRANSACTION_CHECKS: Final[PartGroup[TransactionChecks]] = PartGroup(
     "orbitmq.transaction_checks", "transaction check", ("can_ask", "ask", "given_up")
 )
 TRANSACTION_SERVICES: Final[PartGroup[TransactionService]] = PartGroup(
-    "orbitmq.transaction_services", "transaction service", ("load", "prepare", "end", "resume", "tick")
+    "orbitmq.transaction_services", "transaction service", ("load", "prepare", "end", "is_undone", "resume", "tick")
 )

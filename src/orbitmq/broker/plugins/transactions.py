@@ -56,6 +56,10 @@ class _NamedService:
         with naming(self._label, MessageIllegal, StoreError):
             return self._service.end(half, kind)
 
+    def is_undone(self, half: StoredMessage) -> bool:
+        with naming(self._label):
+            return self._service.is_undone(half)
+
     def resume(self, stored: StoredMessage) -> LogOffset:
         with naming(self._label, MessageIllegal, StoreError):
             return self._service.resume(stored)

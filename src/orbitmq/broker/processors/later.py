@@ -109,9 +109,8 @@ class LaterProcessor:
             handle = self._checked(header)
             end = self._put(self._recall_message(channel, header, handle))
         except RequestRefused as refused:
-            answer = request.answer(refused.code, refused.remark)
-            answer.ext_fields = {properties.MSG_REGION: region}
-            return answer
+            refused.fields = {properties.MSG_REGION: region}
+            raise
         told = RecallMessageResponseHeader(msg_id=handle.msg_id, msg_region=region)
         done = request.answer(ResponseCode.SUCCESS, REMARK_LEFT, header=told)
         return self._answers.give(channel, request, done, end, header.topic)

@@ -6,7 +6,9 @@ neither sockets nor time but those it is handed. Invariant: a send that is refus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
 from random import Random
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -32,6 +34,7 @@ from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Handler
 from orbitmq.store.log_batch import Appended
 from orbitmq.store.message_store import MessageStore
+from orbitmq.store.types import LogOffset
 
 BORN_HOST: Final = "born_host"  # of a channel's attributes: its peer as records hold it
 _NEVER: Final = "-1"  # the delay level of dead letters
@@ -83,6 +86,27 @@ class Placed(NamedTuple):
     recall_handle: str | None = None  # by which its producer may take it back
 
 
+class WaitKind(IntEnum):
+    """Why a message waits."""
+
+    LEVEL = 1  # for the time of its delay level
+    TIMED = 2  # for a time of its own
+    HALF = 3  # for the end of its transaction
+
+
+class Waiting(NamedTuple):
+    """Where a message waits, and how its record differs from that of an ordinary one."""
+
+    topic: bytes
+    queue_id: int
+    more: bytes  # properties behind its own
+    recall_handle: bytes = b""
+
+
+# The short form of a placer, for kernels: topic, queue, unique key, and the level or the time; None sends the message the general way.
+QuickPlacer: TypeAlias = Callable[[str, int, str, int], Waiting | None]
+
+
 class Placer(Protocol):
     """Knows one kind of messages that wait, and where."""
 
@@ -132,8 +156,10 @@ class SendProcessor:
         self.busy = busy
         self._answers = SafeAnswers(store, topics)
         self.window: DedupWindow | None = None  # of messages that are not to be stored twice
+        self.is_undone: Callable[[LogOffset], bool] = lambda _offset: False  # whether what is stored there was rolled back
         self.is_in_order: Callable[[str], bool] = lambda _group: False  # whether a group consumes in order now
         self.placers: Sequence[Placer] = ()  # in the order in which they are asked
+        self.quick_placers: Mapping[int, QuickPlacer] = {}  # of those, by `WaitKind`
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -146,10 +172,20 @@ class SendProcessor:
         """Store one message, or a batch, if the header says that it is one: the code alone does not."""
         self._admit()
         header = send_header(request)
-        if header.batch:
-            return self._store_batch(channel, request, header)
-        sent = self._checked(channel, request, header)
-        return self._answered(channel, request, sent, [sent.message], self._append_each)
+        with self.saying_where():
+            if header.batch:
+                return self._store_batch(channel, request, header)
+            sent = self._checked(channel, request, header)
+            return self._answered(channel, request, sent, [sent.message], self._append_each)
+
+    @contextmanager
+    def saying_where(self) -> Iterator[None]:
+        """Whoever is refused inside hears, as from the original, to which region he spoke, and whether that may be traced."""
+        try:
+            yield
+        except RequestRefused as refused:
+            refused.fields = self.place_fields()
+            raise
 
     def _store_batch(self, channel: Channel, request: RemotingCommand, header: SendMessageRequestHeader) -> RemotingCommand | None:
         """Store the messages of a batch one behind the other, each with the properties that its producer gave it and no more."""
@@ -283,14 +319,13 @@ class SendProcessor:
         times_max = retries.times_max(group, header.max_reconsume_times, request.version)
         return (header.reconsume_times or 0) > times_max or self.is_in_order(name)
 
+    def place_fields(self) -> dict[str, str]:
+        """What messages and answers say of this broker: its region, and whether what is sent to it may be traced."""
+        return {properties.MSG_REGION: self.settings.region_id, properties.TRACE_ON: "true" if self.settings.trace_on else "false"}
+
     def added_properties(self) -> dict[str, str | None]:
         """What the broker adds to every message."""
-        settings = self.settings
-        return {
-            properties.MSG_REGION: settings.region_id,
-            properties.TRACE_ON: "true" if settings.trace_on else "false",
-            properties.CLUSTER: settings.broker_cluster_name,
-        }
+        return {**self.place_fields(), properties.CLUSTER: self.settings.broker_cluster_name}
 
     # -- what is answered, and when
 
@@ -320,7 +355,7 @@ class SendProcessor:
         """Store those that the window does not know, and say where all of them are."""
         topic, now_ms = sent.header.topic, self.now_ms()
         keys = [properties.parse(message.properties).get(properties.UNIQUE_KEY) for message in messages]
-        known = [None if key is None else window.find(topic, key, now_ms) for key in keys]
+        known = [None if key is None else self._first(window, topic, key, now_ms) for key in keys]
         fresh = [message for message, first in zip(messages, known, strict=True) if first is None]
         stored = iter(self._stored(sent, fresh, append) if fresh else ())
         firsts = []
@@ -333,6 +368,11 @@ class SendProcessor:
             firsts.append(first)
         return firsts
 
+    def _first(self, window: DedupWindow, topic: str, key: str, now_ms: int) -> First | None:
+        """The message of that key, unless it was undone: who sends it again then begins another transaction, whose end must count."""
+        first = window.find(topic, key, now_ms)
+        return None if first is None or self.is_undone(first.offset) else first
+
     def committed(self, append: Callable[[], list[Appended]], pending_count: int = 0) -> list[Appended]:
         """Append and write, along with so many messages that were appended before."""
         appended: list[Appended] = []
@@ -344,13 +384,13 @@ class SendProcessor:
         except (StoreReadOnly, StoreFull) as error:
             is_full = isinstance(error, StoreFull) and self.store.retention.write_refusal is not None
             self.listener.refused((Cause.DISK_FULL if is_full else Cause.DISK_ERROR).value)
-            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}") from error
+            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}", self.place_fields()) from error
         except WriteFailed as error:
             self.listener.refused(Cause.DISK_ERROR.value, pending_count + len(appended))
             remark = f"service not available now: {error}; free or mend the disk of the commit log, or send to another broker"
-            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, remark) from error
+            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, remark, self.place_fields()) from error
         except StoreError as error:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the message was not stored: {error}") from error
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the message was not stored: {error}", self.place_fields()) from error
         return appended
 
     def _header(self, sent: _Sent, appended: Sequence[Appended | First]) -> SendMessageResponseHeader:

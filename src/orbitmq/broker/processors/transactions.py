@@ -105,6 +105,11 @@ class TransactionProcessor:
             raise _refused(f"there is no message at {offset} of the log, which msgId={header.msg_id} names")
         return self._stored(channel, request, lambda: self._service.resume(stored))
 
+    def is_undone(self, log_offset: LogOffset) -> bool:
+        """Whether the message there is one that was rolled back."""
+        half = self._message_at(log_offset)
+        return half is not None and half.topic == HALF_TOPIC and self._service.is_undone(half)
+
     def _message_at(self, log_offset: int) -> StoredMessage | None:
         record = self._record_at(LogOffset(log_offset)) if log_offset >= 0 else None
         return None if record is None else decode(record)

@@ -23,8 +23,10 @@ class HalfCounts:
         self._file = file
         self._clock = clock
         self._metrics = metrics
-        self._counts: dict[str, HalfCount] = {}
-        self._version = DataVersion(timestamp=clock.now_ms())
+        self._counts: dict[str, int] = {}
+        self._changed_ms: dict[str, int] = {}  # when the count of a topic changed
+        self._changes = 0
+        self._last_ms = clock.now_ms()
         self._is_changed = False
 
     def load(self) -> None:
@@ -47,7 +49,7 @@ class HalfCounts:
 
     def rows(self) -> Iterator[tuple[str, int]]:
         """Each topic that had half messages since the start, and how many it has."""
-        return ((topic, each.messages) for topic, each in list(self._counts.items()))
+        return iter(list(self._counts.items()))
 
     def save_soon(self) -> None:
         """Have the file written, if there is anything new."""
@@ -56,11 +58,11 @@ class HalfCounts:
             self._file.changed()
 
     def _add(self, topic: str, change: int) -> None:
-        now_ms = self._clock.now_ms()
-        before = self._counts.get(topic)
-        self._counts[topic] = HalfCount((0 if before is None else before.messages) + change, now_ms)
-        self._version = DataVersion(counter=self._version.counter + 1, timestamp=now_ms)
+        self._last_ms = self._changed_ms[topic] = self._clock.now_ms()
+        self._counts[topic] = self._counts.get(topic, 0) + change
+        self._changes += 1
         self._is_changed = True
 
     def _snapshot(self) -> Encoder:
-        return partial(TransactionMetrics.encode, TransactionMetrics(dict(self._counts), self._version))
+        counts = {topic: HalfCount(count, self._changed_ms[topic]) for topic, count in self._counts.items()}
+        return partial(TransactionMetrics.encode, TransactionMetrics(counts, DataVersion(counter=self._changes, timestamp=self._last_ms)))

@@ -15,9 +15,9 @@ from orbitmq.broker.offsets import Offsets
 from orbitmq.broker.plugins.interfaces import PluggableReads
 from orbitmq.broker.transactions.pending import Floors, Pending
 from orbitmq.common.topic_names import HALF_TOPIC, OP_HALF_TOPIC
-from orbitmq.message.half_messages import OFFSETS_GROUP, QUEUE_ID, Half, ended_offsets, is_copy
+from orbitmq.message.half_messages import OFFSETS_GROUP, QUEUE_ID, Half, ended_offsets
 from orbitmq.message.record import decode_all
-from orbitmq.message.stored_message import StoredMessage
+from orbitmq.message.record_read import RecordCursor
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset
 
@@ -49,10 +49,12 @@ class TransactionQueues:
         """Find out which transactions have not ended, which those are that may have been committed and the word of it lost."""
         floors = Floors(self._begin(HALF_TOPIC), self._begin(OP_HALF_TOPIC))
         self._pending.begin(floors)
-        for half in self._read(HALF_TOPIC, floors.half):
-            self._pending.took_half(Half.of(half)._replace(is_doubtful=True))
-        for op in self._read(OP_HALF_TOPIC, floors.op):
-            self._pending.took_op(op.queue_offset, ended_offsets(op))
+        for records in self._read(HALF_TOPIC, floors.half):
+            for half in decode_all(records):
+                self._pending.took_half(Half.of(half)._replace(is_doubtful=True))
+        for records in self._read(OP_HALF_TOPIC, floors.op):
+            for op in decode_all(records):
+                self._pending.took_op(op.queue_offset, ended_offsets(op))
         log.info("transactions_loaded pending=%d half_from=%d op_from=%d", len(self._pending), *floors)
 
     def _begin(self, topic: str) -> int:
@@ -62,12 +64,12 @@ class TransactionQueues:
         begin = queues.min_offset(topic, QUEUE_ID) if committed is None else committed
         return min(begin, queues.max_offset(topic, QUEUE_ID))
 
-    def _read(self, topic: str, offset: int) -> Iterator[StoredMessage]:
-        """The messages of a queue from an offset on."""
+    def _read(self, topic: str, offset: int) -> Iterator[bytes | bytearray]:
+        """The messages of a queue from an offset on, as records, many at a time."""
         end = self._store.queues.max_offset(topic, QUEUE_ID)
         while offset < end:
             found = self._reads.get(QueueKey(topic, QUEUE_ID), QueueOffset(offset), count_max=_READ_COUNT)
-            yield from decode_all(found.records)
+            yield found.records
             if found.next_offset <= offset:
                 return
             offset = found.next_offset
@@ -76,12 +78,19 @@ class TransactionQueues:
         """Take the half messages that producers sent meanwhile, and give each; copies are known since they were stored."""
         end, next_half = self._store.queues.max_offset(HALF_TOPIC, QUEUE_ID), self._pending.next_half
         if next_half < end:
-            for stored in self._read(HALF_TOPIC, next_half):
-                if not is_copy(stored):
-                    half = Half.of(stored)
-                    self._pending.took_half(half)
-                    yield half
+            for records in self._read(HALF_TOPIC, next_half):
+                at, cursor = 0, RecordCursor()
+                while at < len(records) and (size := cursor.read(records, at, len(records), False)) > 0:
+                    at += size
+                    half = Half.sent(cursor)
+                    if half is not None:
+                        self._pending.took_half(half)
+                        yield half
             self._pending.next_half = max(self._pending.next_half, end)  # one that cannot be read will not be tomorrow
+
+    def log_ends(self) -> tuple[LogOffset, LogOffset]:
+        """Where the log ends, and up to where queues and index have it."""
+        return self._store.log.end_offset, self._store.dispatcher.offset
 
     def keep_floors(self, now_ms: int) -> None:
         """Commit from where on the queues are needed, if that is on disk; look anew every now and then."""

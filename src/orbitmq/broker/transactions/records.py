@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from orbitmq.broker.own_messages import copy_of
+from orbitmq.broker.processors.send import Waiting
 from orbitmq.common.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from orbitmq.message import properties
 from orbitmq.message.flags import TransactionType, with_transaction_type
@@ -16,6 +17,7 @@ from orbitmq.message.half_messages import ENDED_TAG, QUEUE_ID, SEPARATOR, number
 from orbitmq.message.record_write import Message
 from orbitmq.message.stored_message import StoredMessage
 
+_HALF_TOPIC: Final = HALF_TOPIC.encode()
 _REAL: Final = (properties.REAL_TOPIC, properties.REAL_QUEUE_ID)
 _OF_COPIES: Final = (properties.PREPARED_QUEUE_OFFSET, properties.TRANSACTION_CHECK_TIMES)
 
@@ -43,6 +45,12 @@ def half_of(message: Message, found: Mapping[str, str]) -> Message:
             },
         ),
     )
+
+
+def quick_half(topic: str, queue_id: int, unique_key: str) -> Waiting:
+    """How the record of a half message differs from that of an ordinary one, which has none of these properties."""
+    own = {properties.TRANSACTION_ID: unique_key, properties.REAL_TOPIC: topic, properties.REAL_QUEUE_ID: str(queue_id)}
+    return Waiting(_HALF_TOPIC, QUEUE_ID, properties.encode(own))
 
 
 def half_again(half: StoredMessage, root: int | None, checks: int) -> Message:

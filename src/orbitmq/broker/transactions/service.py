@@ -14,12 +14,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from orbitmq.broker.offsets import Offsets
 from orbitmq.broker.own_messages import OwnMessages
 from orbitmq.broker.plugins.interfaces import PluggableReads, TransactionChecks
-from orbitmq.broker.processors.send import Placer
+from orbitmq.broker.processors.send import Placer, Waiting
 from orbitmq.broker.transactions import records
 from orbitmq.broker.transactions.pending import Pending, Rules, Step
 from orbitmq.broker.transactions.queues import TransactionQueues
@@ -29,7 +29,7 @@ from orbitmq.common.errors import RequestRefused, StoreError
 from orbitmq.common.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from orbitmq.message import half_messages, properties
 from orbitmq.message.flags import TransactionType, with_transaction_type
-from orbitmq.message.half_messages import QUEUE_ID, Half
+from orbitmq.message.half_messages import PROPERTIES_ROOM, QUEUE_ID, Half
 from orbitmq.message.layout import PROPERTIES_SIZE_MAX
 from orbitmq.message.record_write import Message
 from orbitmq.message.stored_message import StoredMessage
@@ -39,7 +39,6 @@ from orbitmq.store.types import LogOffset
 
 PERIOD_S: Final = 0.1
 STEPS_MAX: Final = 100  # in one period: nobody waits for a round of many
-_PROPERTIES_ROOM: Final = 128  # for what copies of a half message say
 _HOUR_MS: Final = 3_600_000
 
 log = logging.getLogger(__name__)
@@ -72,6 +71,13 @@ class TransactionListener(Protocol):
         ...
 
 
+class _Fate(NamedTuple):
+    """What became of a transaction: how it ended, None when it was given up; and where the log ended with that."""
+
+    kind: TransactionType | None
+    log_end: LogOffset
+
+
 class Transactions:
     """See above; a `TransactionService`."""
 
@@ -101,6 +107,7 @@ class Transactions:
         self._ensure_topic = ensure_topic
         self.pending = Pending()
         self._queues = TransactionQueues(self.pending, store, reads, offsets)
+        self._unread: dict[int, _Fate] = {}  # by root, in the order of the log: what became of it, until the log is read that far
         self._round: deque[int] = deque()  # the roots that are still to be looked at
         self._round_began_ms = 0  # by the monotonic clock
 
@@ -113,7 +120,8 @@ class Transactions:
             self._listener.prepared(half.topic)
         self._round_began_ms = self._clock.monotonic_ms()
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
+        """Take the half messages that producers sent meanwhile."""
         for half in self._queues.follow():
             self._listener.prepared(half.topic)
 
@@ -134,19 +142,23 @@ class Transactions:
         message.sys_flag = with_transaction_type(message.sys_flag, TransactionType.NONE)
         self._delay.place(message, found)  # a time that could not be used would be found out when it is too late
         half = records.half_of(message, found)
-        if len(half.properties) > PROPERTIES_SIZE_MAX - _PROPERTIES_ROOM:
+        if len(half.properties) > PROPERTIES_SIZE_MAX - PROPERTIES_ROOM:
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"properties of {len(half.properties)} bytes: a message of a transaction may have "
-                f"{PROPERTIES_SIZE_MAX - _PROPERTIES_ROOM}; put what is large into the body",
+                f"{PROPERTIES_SIZE_MAX - PROPERTIES_ROOM}; put what is large into the body",
             )
         return half
+
+    def quick_half(self, topic: str, queue_id: int, unique_key: str, _number: int) -> Waiting | None:
+        """The same for kernels, of a message that has none of the properties that are written here, and that is not to be delayed."""
+        return None if self._settings.reject_transaction_message else records.quick_half(topic, queue_id, unique_key)
 
     # -- their end
 
     def end(self, half: StoredMessage, kind: TransactionType) -> LogOffset:
         """Commit a half message, or roll it back; where the log ends with that. RequestRefused when it ended before, or cannot."""
-        self._follow()
+        self.follow()
         root = half_messages.root_of(half)
         known = self._pending_for_sure(root, half)
         if known is None:
@@ -174,12 +186,41 @@ class Transactions:
         what = f"the transaction of half message {root}, id {key}"
         if root >= self.pending.next_half:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{what}, is not on disk yet; its producer will be asked how it ended")
-        if not self._traces.is_given_up(half, root):
+        if self._fate(half, root) is not None:
             remark = f"{what}, has ended before; the first word counts, this one changes nothing"
             raise RequestRefused(ResponseCode.TRANSACTION_FAILED, remark)
         end = self._store_end(half, kind, root, key)
+        self._note_fate(root, kind)
         log.info("transaction_ended_late root=%d kind=%s; it was given up before", root, kind.name)
         return end
+
+    def is_undone(self, half: StoredMessage) -> bool:
+        """Whether it was rolled back."""
+        self.follow()
+        root = half_messages.root_of(half)
+        is_open = root >= self.pending.next_half or self.pending.find(root) is not None
+        return not is_open and self._fate(half, root) is TransactionType.ROLLBACK
+
+    def _fate(self, half: StoredMessage, root: int) -> TransactionType | None:
+        """How a transaction ended that is not pending; None when it was given up. One that left nothing else was rolled back."""
+        fate = self._unread.get(root)
+        if fate is not None:
+            return fate.kind
+        if self._traces.is_given_up(half, root):
+            return None
+        return TransactionType.COMMIT if self._traces.was_committed(half, root) else TransactionType.ROLLBACK
+
+    def _note_fate(self, root: int, kind: TransactionType | None) -> None:
+        """Keep in mind what the index does not tell yet: with SYNC_FLUSH the log is read when it is on disk."""
+        log_end, read_until = self._queues.log_ends()
+        self._unread.pop(root, None)
+        if read_until < log_end:
+            self._unread[root] = _Fate(kind, log_end)
+
+    def _forget_fates(self) -> None:
+        _, read_until = self._queues.log_ends()
+        while self._unread and self._unread[root := next(iter(self._unread))].log_end <= read_until:
+            del self._unread[root]
 
     def _store_end(self, half: StoredMessage, kind: TransactionType, ended: int, key: str | None = None) -> LogOffset:
         if kind is TransactionType.ROLLBACK:
@@ -197,18 +238,24 @@ class Transactions:
     def _op(self, *ended: int, key: str | None = None) -> Message:
         return records.op_of(ended, self._clock.now_ms(), self._store_host, key)
 
+    def was_ended(self, half: Half, kind: TransactionType, op_offset: int) -> None:
+        """Hear that what ends a transaction is stored, and its op record at that offset."""
+        self.pending.took_op(op_offset, (half.offset,))
+        self._ended(half, kind)
+
     def _ended(self, half: Half, kind: TransactionType | None) -> None:
+        self._note_fate(half.root, kind)
         self._listener.ended(half.topic, kind, max(self._clock.now_ms() - half.since_ms, 0))
 
     # -- questions
 
     def resume(self, stored: StoredMessage) -> LogOffset:
         """Let the questions about a half message begin again, which was given up or not; RequestRefused when it has ended."""
-        self._follow()
+        self.follow()
         if stored.topic not in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"a message of topic {stored.topic} is no half message")
         root = half_messages.root_of(stored) if stored.topic == HALF_TOPIC or half_messages.is_copy(stored) else None
-        if root is not None and self._pending_for_sure(root, stored) is None and not self._traces.is_given_up(stored, root):
+        if root is not None and self._pending_for_sure(root, stored) is None and self._fate(stored, root) is not None:
             remark = f"the transaction of half message {root} has ended; there is nothing to ask"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, remark)
         copy = self._store_again(stored, root, 0)
@@ -217,7 +264,7 @@ class Transactions:
 
     def tick(self) -> None:
         """Take what came, and do a part of what is due; a round begins after every `transactionCheckInterval`."""
-        self._follow()
+        self.follow()
         now_ms = self._clock.monotonic_ms()
         if not self._round and now_ms - self._round_began_ms >= self._settings.transaction_check_interval:
             self._round.extend(self.pending.roots())
@@ -232,6 +279,7 @@ class Transactions:
                 break
             except Exception:
                 log.exception("transaction_check_failed root=%d; it is tried again in the next round", root)
+        self._forget_fates()
         self._queues.keep_floors(now_ms)
 
     def _go_on_with(self, root: int) -> None:
@@ -277,6 +325,7 @@ class Transactions:
             size=place.size,
         )
         if root is not None:
+            self._unread.pop(root, None)
             self.pending.moved(Half.of(copy) if known is None else Half.of(copy)._replace(since_ms=known.since_ms))
         for op in rest:
             self.pending.took_op(op.queue_offset, () if known is None else (known.offset,))
