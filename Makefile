@@ -54,11 +54,10 @@ format: $(READY)  ## rewrite sources as `make check` wants them
 bench: $(KERNELS)  ## speed beside Apache's servers, one JSON line per program
 	$(BIN)/python bench/record.py
 	$(BIN)/python bench/store.py
-	$(BIN)/python bench/filters.py
-	$(BIN)/python bench/access.py
 	$(BIN)/python bench/remoting.py
 	$(BIN)/python bench/nameserver.py
 	$(BIN)/python bench/broker.py
+	$(BIN)/python bench/messaging.py
 	$(BIN)/python bench/local_cluster.py
 	$(BIN)/python bench/client.py
 	$(BIN)/python bench/spark.py

@@ -18,13 +18,20 @@ MEASURES = {  # in the order of the table: what it is called there
     "p50_us": "p50 µs",
     "p99_us": "p99 µs",
     "p999_us": "p99.9 µs",
+    "off_p50_us": "off by p50 µs",
+    "off_p99_us": "off by p99 µs",
+    "early": "too early",
     "mean_ms": "mean ms",
     "b2c_ms": "to consumer ms",
     "failed": "failed sends",
     "start_s": "to first send s",
     "rss_mb": "RSS MB",
     "idle_rss_mb": "idle RSS MB",
+    "anon_mb": "of no file MB",
     "many/few": "CPU of many topics / few",
+    "kept": "rate kept",
+    "filled_per_s": "filled/s",
+    "taken_in_s": "taken in after s",
 }
 
 
@@ -72,10 +79,10 @@ GOALS = (
 )
 
 
-def verdicts(workloads: Result) -> list[Result]:
+def verdicts(workloads: Result, goals: Sequence[Goal] = GOALS) -> list[Result]:
     """Every goal of the workloads that were measured, with what was reached; `met` is None where there is nothing to compare."""
     found = []
-    for goal in GOALS:
+    for goal in goals:
         if (result := workloads.get(goal.workload)) is None:
             continue
         value = _value(goal, result)
@@ -97,12 +104,12 @@ def _value(goal: Goal, result: Result) -> float | None:
     return min(ratios) if goal.relation == AT_LEAST else max(ratios)
 
 
-def table(workloads: Result, releases: dict[str, str]) -> str:
+def table(workloads: Result, releases: dict[str, str], goals: Sequence[Goal] = GOALS) -> str:
     """All medians, ratios, goals and verdicts, a line for each measure of each workload. `releases` names the contenders' columns."""
     contenders = list(releases)
     peers = [contender for contender in contenders if contender != "orbitmq"]
     rows = [["workload", "measure", *releases.values(), *(f"to {releases[peer]}" for peer in peers), "goal", "verdict"]]
-    found = {(each["workload"], each["measure"]): each for each in verdicts(workloads)}
+    found = {(each["workload"], each["measure"]): each for each in verdicts(workloads, goals)}
     for name, result in workloads.items():
         title = name
         for measure, called in MEASURES.items():

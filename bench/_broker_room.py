@@ -16,6 +16,8 @@ from typing import Self
 
 from _harness import APACHE_JVM_OPTIONS, ask, ask_at, build_mqload
 from interop import apache
+from orbitmq.message.record import decode_all
+from orbitmq.protocol.bodies.clients import HeartbeatData
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command import RemotingCommand
 
@@ -92,6 +94,9 @@ class Desk:
         return self
 
     def __exit__(self, *problem: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._peer.close()
 
     def make_topic(self, topic: str) -> None:
@@ -112,6 +117,34 @@ class Desk:
         for queue, end in enumerate(self.ends(topic)):
             place = {"consumerGroup": group, "topic": topic, "queueId": str(queue), "commitOffset": str(end)}
             self._demand(RequestCode.UPDATE_CONSUMER_OFFSET, place)
+
+    def beat(self, heartbeat: HeartbeatData) -> None:
+        self._demand(RequestCode.HEART_BEAT, {}, heartbeat.encode())
+
+    def pulled(self, topic: str, queue: int, begin: int) -> int:
+        """How many messages a consumer gets from an offset of a queue on."""
+        fields = {"consumerGroup": "filler", "topic": topic, "queueId": str(queue), "maxMsgNums": str(PULL_COUNT), "sysFlag": "4"}
+        fields |= {"commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0", "expressionType": "TAG"}
+        count = 0
+        while True:
+            answer = ask(self._peer, RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields={**fields, "queueOffset": str(begin + count)}))
+            if answer.code != 0:
+                return count
+            count += sum(1 for _ in decode_all(answer.body or b""))
+
+    def timer_count(self) -> int:
+        """How many timed messages wait."""
+        return int(self._runtime_info()["timerCongestNum"])
+
+    def timer_holds(self, count: int) -> bool:
+        """Whether so many timed messages are in the wheel, and none waits to get there."""
+        told = self._runtime_info()
+        return int(told["timerCongestNum"]) >= count and int(told["timerOffsetBehind"]) == 0
+
+    def _runtime_info(self) -> dict[str, str]:
+        answer = ask(self._peer, RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+        table: dict[str, str] = json.loads(answer.body or b"{}")["table"]
+        return table
 
     def send_one_more(self, queue: int) -> None:
         self._demand(RequestCode.SEND_MESSAGE_V2, _send_fields(queue), b"one more")

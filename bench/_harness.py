@@ -49,7 +49,7 @@ LOAD_KEYS = (
 )
 RATIO_KEYS = (
     *("messages_per_s", "requests_per_s", "server_us_per_message", "server_us_per_request", "client_us_per_message"),
-    *("p50_us", "p99_us", "p999_us", "rss_mb", "mean_ms", "b2c_ms", "start_s", "idle_rss_mb"),
+    *("p50_us", "p99_us", "p999_us", "off_p50_us", "off_p99_us", "rss_mb", "mean_ms", "b2c_ms", "start_s", "idle_rss_mb"),
 )
 
 Result = dict[str, Any]
@@ -64,6 +64,7 @@ class Workload:
     connections: int
     window: int
     answer_code: int
+    settle_s: float = 0.0  # how long it takes at least until a turn may be measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,14 +85,18 @@ class Pace:
         )
 
 
-def parse_arguments(description: str, contenders: Sequence[str], sections: Sequence[str] = ()) -> argparse.Namespace:
-    """The options that every program has; `--only` where there are sections."""
+def parse_arguments(
+    description: str, contenders: Sequence[str], sections: Sequence[str] = (), numbers: Mapping[str, tuple[str, int]] | None = None
+) -> argparse.Namespace:
+    """The options that every program has; `--only` where there are sections, and numbers of its own: what each is, and its default."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="one short round, the smallest tables: does it work at all?")
     parser.add_argument("--rounds", type=int, default=Pace.rounds, help="how many rounds the medians are of (%(default)s)")
     parser.add_argument("--seconds", type=float, default=Pace.seconds, help="how long a turn is measured (%(default)s)")
     parser.add_argument("--server", action="append", choices=contenders, help="measure only this one; may be repeated (all)")
     parser.add_argument("--apache", default="5.5.0", metavar="VERSION", help="the release to compare with (%(default)s)")
+    for name, (meaning, default) in (numbers or {}).items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=meaning)
     if sections:
         parser.add_argument("--only", action="append", choices=sections, help="measure only this section; may be repeated (all)")
     options = parser.parse_args()
@@ -141,7 +146,8 @@ def refuse_stale_kernels() -> None:
 def build_mqload() -> Path:
     """Compile the load generator unless that was done since its source changed; returns the program."""
     source, program = ROOT / "bench" / "mqload.c", ROOT / "build" / "bench" / "mqload"
-    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+    written_at = max(each.stat().st_mtime for each in (source, source.with_name("hmac_sha1.h")))
+    if not program.exists() or program.stat().st_mtime < written_at:
         program.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([os.environ.get("CC", "cc"), "-O2", "-pthread", "-o", program, source], check=True)
     return program
@@ -177,6 +183,12 @@ def rss_mb(server: apache.Server) -> float:
     """The resident memory of the server's process, in millions of bytes."""
     status = Path(f"/proc/{pid_of(server)}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0]) * 1024 / 1e6
+
+
+def anon_mb(server: apache.Server) -> float:
+    """What of that belongs to no file."""
+    status = Path(f"/proc/{pid_of(server)}/status").read_text()
+    return int(status.split("RssAnon:")[1].split()[0]) * 1024 / 1e6
 
 
 def name_server(contender: str, home: Path, apache_version: str) -> apache.Server:
@@ -326,6 +338,7 @@ def contest(
     between: Callable[[], None] = lambda: None,
     quiet_within_s: float = 15.0,
     tell: Callable[[str], None] = say,
+    keys: Sequence[str] = LOAD_KEYS,
 ) -> Result:
     """Every workload in turn on every server, round after round; medians by workload and contender, and ratios to Apache's."""
     measured = {}
@@ -334,15 +347,15 @@ def contest(
         for contender, server in servers.items():
             tell(f"{workload.name}: warming {contender} up")
             try:
-                load(server, workload, pace.warm_up_s, 0.0)
+                load(server, workload, pace.warm_up_s, workload.settle_s)
             except LOSSES as problem:
                 tell(f"{workload.name}: {contender} could not be warmed up: {problem}")
 
         def turn(contender: str, workload: Workload = workload) -> Result:
-            return load(servers[contender], workload, pace.seconds, pace.settle_s)
+            return load(servers[contender], workload, pace.seconds, max(pace.settle_s, workload.settle_s))
 
         reports = take_turns(workload.name, servers, pace.rounds, turn, between=between, quiet_within_s=quiet_within_s, tell=tell)
-        measured[workload.name] = compare({contender: medians(of, pace.rounds) for contender, of in reports.items()})
+        measured[workload.name] = compare({contender: medians(of, pace.rounds, keys) for contender, of in reports.items()})
     return measured
 
 
