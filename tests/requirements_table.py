@@ -1,4 +1,4 @@
-"""Requirements: which outside programs (Java, Maven, Go, Node) a test needs, and a closing table of what that meant for the run.
+"""Requirements: which outside programs (Java, Maven, Go, Node, pip) a test needs, and a closing table of what that meant for the run.
 
 A test says `@pytest.mark.needs("java", "maven")`. Where one is missing the test is skipped with the reason, unless
 `ORBITMQ_REQUIRE=java,maven` names it: then the test fails. Knows nothing of what the programs are used for.
@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NoReturn
@@ -22,6 +23,7 @@ _VERSION_COMMANDS = {
     "maven": ["mvn", "--version"],
     "go": ["go", "version"],
     "node": ["node", "--version"],
+    "pip": [sys._base_executable, "-m", "pip", "--version"],  # type: ignore[attr-defined] # of the Python below this environment
 }
 
 

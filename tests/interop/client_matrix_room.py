@@ -6,8 +6,8 @@ Invariant: whatever a room started has ended when its `with` block is left. `mqa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,11 +34,15 @@ ORIGINALS = ("5.5.0", "4.9.7")
 OURS = "ours"
 EVERY = (*ORIGINALS, OURS)
 JAVA_CLIENTS = ("5.5.0", "4.9.8")
-SETTINGS = {
+BESIDE_JAVA = (*((version, version) for version in ORIGINALS), *((OURS, version) for version in JAVA_CLIENTS))  # a broker, a client
+SETTINGS: Mapping[str, object] = {
     "traceTopicEnable": "true",
     "enablePropertyFilter": "true",
     "messageDelayLevel": " ".join(["1s"] * 18),  # so that what comes again comes soon
     "timerWheelEnable": "true",
+    "transactionCheckInterval": 1000,
+    "transactionTimeOut": 1000,
+    "transactionCheckMax": 1000,
 }
 TIMEOUT_MS = 15_000  # a machine that is busy must not make a call fail
 UNICODE = "Größe 日本語 𝄞"
@@ -59,8 +63,9 @@ class Room:
         self._peers: dict[str, JavaPeer] = {}
 
     @property
-    def is_original(self) -> bool:
-        return self.name != OURS
+    def address(self) -> str:
+        """That of the name server."""
+        return self.cluster.name_server.address
 
     def topic(self, name: str, queues: int = 4) -> str:
         """A new topic with so many queues."""
@@ -70,8 +75,7 @@ class Room:
     async def mqadmin(self, *words: str) -> str:
         """What the cluster's own `mqadmin` prints, that of 5.5.0 for ours."""
         if self._admin is None:
-            release = Release(self.name if self.is_original else ORIGINALS[0]).fetch()
-            self._admin = self._opened.enter_context(admin(release, self.home / "admin"))
+            self._admin = self._opened.enter_context(admin(tools_of(self.name), self.home / "admin"))
         return await asyncio.to_thread(self._admin, *words, "-n", self.cluster.name_server.address)
 
     def peer(self, version: str) -> JavaPeer:
@@ -118,12 +122,21 @@ async def _all_of(reader: PullConsumer, queue: MessageQueue) -> AsyncIterator[Re
             yield message
 
 
+def cluster_of(name: str, home: Path, settings: Mapping[str, object] | None = None) -> AbstractContextManager[Cluster]:
+    """A name server and a broker: ours, or those of the release of that name."""
+    return our_cluster(home, settings) if name == OURS else original_cluster(Release(name).fetch(), home, settings)
+
+
+def tools_of(name: str) -> Release:
+    """The release whose `mqadmin` and clients are used there: that of 5.5.0 for ours."""
+    return Release(ORIGINALS[0] if name == OURS else name).fetch()
+
+
 @contextmanager
 def opened_room(name: str, home: Path) -> Iterator[Room]:
     """The cluster of that name."""
     with ExitStack() as opened:
-        kind = our_cluster(home, SETTINGS) if name == OURS else original_cluster(Release(name).fetch(), home, SETTINGS)
-        yield Room(name, opened.enter_context(kind), home, opened)
+        yield Room(name, opened.enter_context(cluster_of(name, home, SETTINGS)), home, opened)
 
 
 def run(scenario: Callable[[], Awaitable[None]], within_s: float = 60.0) -> None:

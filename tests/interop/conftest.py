@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from interop import apache, broker_pair, client_matrix_room, subject
+from interop import apache, broker_pair, client_matrix_room, other_clients, subject
 from interop.apache import ApacheUnavailable, Release
 from interop.broker_conversation import BrokerConversation
 from interop.client_matrix_room import Room
 from interop.conversation import Conversation, forget_everything
+from interop.other_clients import StartClient
 from requirements_table import lack
 
 
@@ -78,8 +80,26 @@ def both_brokers(broker_addresses: tuple[str, str]) -> Iterator[BrokerConversati
         yield talk
 
 
-@pytest.fixture(scope="session", params=client_matrix_room.EVERY)
+_ORIGINALS = [pytest.param(name, marks=pytest.mark.needs("java", "maven")) for name in client_matrix_room.ORIGINALS]
+
+
+@pytest.fixture(scope="session", params=[*_ORIGINALS, client_matrix_room.OURS])
 def room(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
     """Each cluster that the client library is tried with: pytest runs the tests of all modules with one, then those with the next."""
     with client_matrix_room.opened_room(request.param, tmp_path_factory.mktemp(f"clients-{request.param}")) as opened:
         yield opened
+
+
+@pytest.fixture(
+    params=[pytest.param(other_clients.GO, marks=pytest.mark.needs("go")), pytest.param(other_clients.CPP, marks=pytest.mark.needs("pip"))]
+)
+def language(request: pytest.FixtureRequest) -> str:
+    """Each language that Apache has a client for."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def start_client(language: str, tmp_path: Path) -> StartClient:
+    """Starts the client of a language: see `other_client`."""
+    return partial(other_clients.other_client, language, tmp_path / "client")

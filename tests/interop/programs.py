@@ -1,4 +1,5 @@
-"""The programs in `java/`, run with the jars of one release: `mqadmin` and drivers of the real client.
+"""Programs that are told by lines what to do, or that tell by JSON lines what happened; and those in `java/` that do so: `mqadmin` and
+drivers of the real client, run with the jars of one release.
 
 Invariant: a program that was started here has ended when its `with` block is left.
 """
@@ -8,14 +9,65 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from interop.apache import STOP_WITHIN_S, Release
+from interop.apache import STOP_WITHIN_S, Release, wait_until
 
 _DRIVER_WITHIN_S = 100.0
+
+Event = dict[str, Any]
+
+
+class Events:
+    """What a program tells by JSON lines, in order, while it is told by lines what to do."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.events: list[Event] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(b"{"):
+                self.events.append(json.loads(line))
+
+    def write(self, line: bytes) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + b"\n")
+        self._process.stdin.flush()
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        wait_until(lambda: condition() or not self._reader.is_alive(), what)
+        assert condition(), f"{what}: the program ended before"
+
+    def happened(self, name: str, **members: object) -> list[Event]:
+        """The events of a name that have these members."""
+        return [event for event in list(self.events) if event["event"] == name and members.items() <= event.items()]
+
+    def wait_for(self, name: str, count: int = 1, **members: object) -> Event:
+        """The first event of a name that has these members, as soon as there are so many."""
+        self._wait(lambda: len(self.happened(name, **members)) >= count, f"the peer's {name} {members}")
+        return self.happened(name, **members)[0]
+
+    def next_event(self, name: str, begin: Callable[[], None]) -> Event:
+        """Begin something, and wait for the next event of a name; an order that failed is an error."""
+        before = len(self.events)
+        begin()
+
+        def found() -> Event | None:
+            return next((event for event in self.events[before:] if event["event"] in (name, "failed")), None)
+
+        self._wait(lambda: found() is not None, f"the peer's {name}")
+        event = found()
+        assert event is not None
+        assert event["event"] == name, event
+        return event
 
 
 @contextmanager

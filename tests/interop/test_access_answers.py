@@ -18,11 +18,12 @@ from pathlib import Path
 
 import pytest
 
+from access_room import ALICE, OPERATOR, PLAIN_ACL
 from interop.apache import Release, wait_until
 from interop.broker_clients import Cluster, admin, original_cluster, our_cluster
 from interop.frames import Answer, Request, ask
+from interop.guarded_clusters import USERS
 from interop.programs import Admin
-from interop.test_client_matrix_access import ALICE, OPERATOR, PLAIN_ACL, USERS
 from orbitmq import Credentials
 
 pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven"), pytest.mark.timeout(240)]

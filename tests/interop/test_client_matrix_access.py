@@ -9,21 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from interop.apache import Release
-from interop.broker_clients import Cluster, admin, original_cluster, our_cluster
+from access_room import ALICE
+from interop.broker_clients import Cluster
 from interop.client_matrix_room import (
     FROM_FIRST,
-    ORIGINALS,
     PULLS_FROM_FIRST,
-    SETTINGS,
     TIMEOUT_MS,
     UNICODE,
     bodies,
-    fill,
     names,
     run,
     until,
 )
+from interop.guarded_clusters import DENIED, STYLES, guarded_cluster
 from orbitmq import (
     ClientSettings,
     Credentials,
@@ -40,91 +38,22 @@ from orbitmq import (
 
 pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven"), pytest.mark.timeout(180)]
 
-ALICE = Credentials("alice-key", "alice-secret")
-OPERATOR = Credentials("operator", "operator-secret")
 WRONG = {
     "wrong secret": (Credentials(ALICE.access_key, "guessed-secret"), "[Cc]heck signature failed"),
     "unknown key": (Credentials("nobody-key", "guessed-secret"), "No acl config for nobody-key|User:nobody-key is not found"),
     "no key": (None, "No accessKey is configured|username cannot be null"),
 }
-PLAIN_ACL = f"""globalWhiteRemoteAddresses: []
-accounts:
-- accessKey: {OPERATOR.access_key}
-  secretKey: {OPERATOR.secret_key}
-  admin: true
-- accessKey: {ALICE.access_key}
-  secretKey: {ALICE.secret_key}
-  admin: false
-  defaultTopicPerm: DENY
-  defaultGroupPerm: SUB
-  topicPerms:
-  - Allowed=PUB|SUB
-"""
-USERS = {
-    "authenticationEnabled": "true",
-    "authenticationProvider": "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider",
-    "authenticationMetadataProvider": "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider",
-    "initAuthenticationUser": f'{{"username":"{OPERATOR.access_key}","password":"{OPERATOR.secret_key}"}}',
-    "innerClientAuthenticationCredentials": f'{{"accessKey":"{OPERATOR.access_key}","secretKey":"{OPERATOR.secret_key}"}}',
-    "authorizationEnabled": "true",
-    "authorizationProvider": "org.apache.rocketmq.auth.authorization.provider.DefaultAuthorizationProvider",
-    "authorizationMetadataProvider": "org.apache.rocketmq.auth.authorization.provider.LocalAuthorizationMetadataProvider",
-}
 
 
-OUR_STYLES = {"ours, users": "5.5.0", "ours, accounts": "4.9.7"}  # and the release whose style it is
-DENIED = r"permission to access Topic:Denied|No default permission for topic:Denied"
-
-
-@pytest.fixture(scope="module", params=[*ORIGINALS, *OUR_STYLES])
+@pytest.fixture(scope="module", params=STYLES)
 def cluster(request: pytest.FixtureRequest, module_home: Path) -> Iterator[Cluster]:
-    """One that alice may use, but for one of its topics; users of ours are made by `mqadmin` of 5.5.0, as those of the original."""
-    name: str = request.param
-    release = Release(OUR_STYLES.get(name, name)).fetch()
-    home = module_home / name.replace(", ", "-")
-    home.mkdir()
-    keys = {**SETTINGS, **guards(release, home, is_ours=name in OUR_STYLES)}
-    kind = our_cluster(home, keys) if name in OUR_STYLES else original_cluster(release, home, keys)
-    with kind as cluster:
-        if release.is_5:
-            add_alice(release, home / "admin", cluster.name_server.address)
-        run(lambda: make_topics(cluster))
+    """One that alice may use, but for one of its topics."""
+    with guarded_cluster(request.param, module_home / request.param.replace(", ", "-")) as cluster:
         yield cluster
-
-
-def guards(release: Release, home: Path, *, is_ours: bool) -> dict[str, object]:
-    """What a broker is told that shall look at signatures."""
-    if release.is_5:
-        return {**USERS, "authConfigPath": home / "auth"}
-    folder = home / "acl" if is_ours else home / "original" / "conf"
-    folder.mkdir(parents=True)
-    (folder / "plain_acl.yml").write_text(PLAIN_ACL)
-    return {"aclEnable": "true", **({"aclFolder": folder} if is_ours else {})}
 
 
 def client(cluster: Cluster, credentials: Credentials | None) -> ClientSettings:
     return ClientSettings(name_servers=cluster.name_server.address, credentials=credentials, timeout_ms=TIMEOUT_MS)
-
-
-def add_alice(release: Release, home: Path, name_server: str) -> None:
-    """Let the operator say who alice is and what she may do."""
-    (home / "conf").mkdir(parents=True)
-    (home / "conf" / "tools.yml").write_text(f"accessKey: {OPERATOR.access_key}\nsecretKey: {OPERATOR.secret_key}\n")
-    with admin(release, home) as mqadmin:
-        for command in (
-            ("createUser", "-u", ALICE.access_key, "-p", ALICE.secret_key),
-            ("createAcl", "-s", f"User:{ALICE.access_key}", "-r", "Topic:Allowed,Group:*", "-a", "Pub,Sub", "-d", "Allow"),
-        ):
-            printed = mqadmin(*command, "-c", "DefaultCluster", "-n", name_server)
-            assert "success" in printed, printed
-
-
-async def make_topics(cluster: Cluster) -> None:
-    """By the operator's first messages to them."""
-    async with Producer(client(cluster, OPERATOR)) as producer:
-        for topic in ("Allowed", "Denied"):
-            await fill(producer, topic, "first")
-            await until(lambda topic=topic: cluster.has_route(topic))  # type: ignore[misc]
 
 
 def test_whoever_signs_with_the_right_key_does_all_that_it_may(cluster: Cluster, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from interop.client_matrix_room import FROM_FIRST, JAVA_CLIENTS, UNICODE, Room, bodies, names, run, until
-from interop.java_peer import Event, JavaPeer
+from interop.java_peer import JavaPeer
+from interop.programs import Event
 from orbitmq import Message, ProducerSettings, ReceivedMessage
 from orbitmq.common.topic_names import DEAD_LETTER_PREFIX
 from orbitmq.message.flags import CompressionType

@@ -1,4 +1,4 @@
-"""Pull consumers and the blocking clients of the library, with the original brokers of both lines."""
+"""Pull consumers and the blocking clients of the library, with the original brokers of both lines and with ours."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from interop.apache import Release
-from interop.broker_clients import Cluster, original_cluster
+from interop.broker_clients import Cluster
+from interop.client_matrix_room import EVERY, cluster_of
 from orbitmq import (
     Admin,
     ConsumeFromWhere,
@@ -31,10 +31,9 @@ pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven"), pytest.ma
 FROM_FIRST = LitePullSettings(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
 
 
-@pytest.fixture(scope="module", params=["4.9", "5.5"])
+@pytest.fixture(scope="module", params=EVERY)
 def cluster(request: pytest.FixtureRequest, module_home: Path) -> Iterator[Cluster]:
-    release: Release = request.getfixturevalue("apache_4" if request.param == "4.9" else "apache_5")
-    with original_cluster(release, module_home / request.param) as cluster:
+    with cluster_of(request.param, module_home / request.param) as cluster:
         cluster.make_topics({"Pulled": 4, "Back": 1, "Transactions": 1})
         yield cluster
 

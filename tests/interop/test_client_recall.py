@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from interop.apache import Release
-from interop.broker_clients import Cluster, original_cluster, our_cluster
-from interop.client_matrix_room import OURS
+from interop.broker_clients import Cluster, original_cluster
+from interop.client_matrix_room import OURS, cluster_of
 from interop.frames import Request, ask
 from orbitmq.client.messages import Message, ReceivedMessage
 from orbitmq.client.producer import Producer
@@ -31,10 +31,9 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 
 
 @pytest.fixture(scope="module", params=["5.5.0", OURS])
-def cluster(request: pytest.FixtureRequest, apache_5: Release, module_home: Path) -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest, module_home: Path) -> Iterator[Cluster]:
     settings = {"recallMessageEnable": "true", "timerWheelEnable": "true"}
-    home = module_home / request.param
-    with our_cluster(home, settings) if request.param == OURS else original_cluster(apache_5, home, settings) as cluster:
+    with cluster_of(request.param, module_home / request.param, settings) as cluster:
         cluster.make_topics({"Recalls": 1, "Other": 1})
         yield cluster
 

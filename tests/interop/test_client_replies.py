@@ -11,8 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from interop.apache import Release, wait_until
-from interop.broker_clients import original_cluster, our_cluster
-from interop.client_matrix_room import EVERY, OURS
+from interop.client_matrix_room import BESIDE_JAVA, cluster_of
 from interop.java_peer import JavaPeer, java_peer
 from orbitmq.client.messages import Message, ReceivedMessage, SendResult, SendStatus
 from orbitmq.client.producer import Producer
@@ -37,13 +36,13 @@ class Room(NamedTuple):
     peer: JavaPeer
 
 
-@pytest.fixture(scope="module", params=EVERY)
+@pytest.fixture(scope="module", params=BESIDE_JAVA, ids="-".join)
 def room(request: pytest.FixtureRequest, module_home: Path) -> Iterator[Room]:
-    is_ours, home = request.param == OURS, module_home / request.param
-    release = Release("5.5.0" if is_ours else request.param).fetch()
-    with our_cluster(home) if is_ours else original_cluster(release, home) as cluster:
+    broker, java = request.param
+    home = module_home / "-".join(request.param)
+    with cluster_of(broker, home) as cluster:
         cluster.make_topics(dict.fromkeys(TOPICS, 2))
-        with java_peer(release, home / "peer", cluster.name_server.address) as peer:
+        with java_peer(Release(java).fetch(), home / "peer", cluster.name_server.address) as peer:
             yield Room(cluster.name_server.address, peer)
 
 

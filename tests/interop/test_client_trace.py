@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from interop.apache import Release, wait_until
-from interop.broker_clients import admin, original_cluster, our_cluster
-from interop.client_matrix_room import EVERY, OURS
+from interop.broker_clients import admin
+from interop.client_matrix_room import BESIDE_JAVA, cluster_of, tools_of
 from interop.java_peer import JavaPeer, java_peer
 from interop.programs import Admin
 from orbitmq.client import trace_records
@@ -42,15 +42,15 @@ class Room(NamedTuple):
     admin: Admin
 
 
-@pytest.fixture(scope="module", params=EVERY)
+@pytest.fixture(scope="module", params=BESIDE_JAVA, ids="-".join)
 def room(request: pytest.FixtureRequest, module_home: Path) -> Iterator[Room]:
-    is_ours, home = request.param == OURS, module_home / request.param
-    release = Release("5.5.0" if is_ours else request.param).fetch()
+    broker, java = request.param
+    home, release = module_home / "-".join(request.param), Release(java).fetch()
     settings = {"traceTopicEnable": "true", "transactionCheckInterval": 1000, "transactionTimeOut": 1000, "transactionCheckMax": 1000}
-    with our_cluster(home, settings) if is_ours else original_cluster(release, home, settings) as cluster:
+    with cluster_of(broker, home, settings) as cluster:
         address = cluster.name_server.address
         cluster.make_topics({"Traced": 1, "Transactions": 1, "Java": 1})
-        with java_peer(release, home / "peer", address, is_traced=True) as peer, admin(release, home / "admin") as mqadmin:
+        with java_peer(release, home / "peer", address, is_traced=True) as peer, admin(tools_of(broker), home / "admin") as mqadmin:
             yield Room(release.is_5, address, cluster.broker.address, peer, mqadmin)
 
 

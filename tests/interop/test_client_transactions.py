@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from interop.apache import Release
-from interop.broker_clients import original_cluster, our_cluster
+from interop.client_matrix_room import BESIDE_JAVA, cluster_of
 from interop.java_peer import JavaPeer, java_peer
 from orbitmq.admin import Admin
 from orbitmq.client.messages import Message, ReceivedMessage, TransactionState
@@ -32,13 +32,12 @@ class Room(NamedTuple):
     peer: JavaPeer
 
 
-@pytest.fixture(scope="module", params=[("5.5.0", "5.5.0"), ("4.9.7", "4.9.7"), ("ours", "5.5.0"), ("ours", "4.9.8")], ids="-".join)
+@pytest.fixture(scope="module", params=BESIDE_JAVA, ids="-".join)
 def room(request: pytest.FixtureRequest, module_home: Path) -> Iterator[Room]:
     broker, java = request.param
     home = module_home / "-".join(request.param)
     asks_soon = {"transactionCheckInterval": 1000, "transactionTimeOut": 1000, "transactionCheckMax": 1000}
-    kind = our_cluster(home, asks_soon) if broker == "ours" else original_cluster(Release(broker).fetch(), home, asks_soon)
-    with kind as cluster:
+    with cluster_of(broker, home, asks_soon) as cluster:
         cluster.make_topics(dict.fromkeys(TOPICS, 2))
         with java_peer(Release(java).fetch(), home / "peer", cluster.name_server.address) as peer:
             yield Room(cluster.name_server.address, peer)

@@ -14,11 +14,11 @@ import pytest
 
 from interop.apache import HERE
 from interop.broker_clients import Cluster, our_cluster
-from requirements_table import lack
+from interop.other_clients import NPM_INSTALL, built, go_program
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 
-MAILS, ORDERS, STEPS = 30, 5, 8  # of go/main.go
+MAILS, ORDERS, STEPS = 30, 5, 8  # of go/roundtrip.go
 NOTES = 30  # of node/main.js
 
 
@@ -27,13 +27,6 @@ def cluster(module_home: Path) -> Iterator[Cluster]:
     with our_cluster(module_home) as ours:
         ours.make_topics({"Mails": 4, "Steps": 4, "Notes": 4})
         yield ours
-
-
-def built(requirement: str, command: list[str], folder: Path) -> None:
-    """Get and build a program; where its packages cannot be had, that is a requirement that is not met."""
-    said = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
-    if said.returncode != 0:
-        lack(requirement, f"{' '.join(command)} failed: {(said.stdout + said.stderr).strip()[-300:]}")
 
 
 def lines(command: list[str], folder: Path) -> list[dict[str, Any]]:
@@ -49,8 +42,7 @@ def consumed(said: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.needs("go")
 def test_the_go_client_sends_and_consumes(cluster: Cluster, tmp_path: Path) -> None:
-    built("go", ["go", "build", "-o", str(tmp_path / "client"), "."], HERE / "go")
-    said = lines([str(tmp_path / "client"), cluster.name_server.address], tmp_path)
+    said = lines([str(go_program()), "roundtrip", cluster.name_server.address], tmp_path)
     assert all(line["ok"] for line in said if line["event"] == "sent")
     keys = [f"mail-{n:02d}" for n in range(MAILS)]
     got = consumed(said, "all")
@@ -70,7 +62,7 @@ def test_the_go_client_sends_and_consumes(cluster: Cluster, tmp_path: Path) -> N
 @pytest.mark.needs("node")
 def test_the_node_client_sends_and_consumes(cluster: Cluster, tmp_path: Path) -> None:
     folder = shutil.copytree(HERE / "node", tmp_path / "node")
-    built("node", ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--prefer-offline"], folder)
+    built("node", NPM_INSTALL, folder)
     said = lines(["node", "main.js", cluster.name_server.address], folder)
     assert sum(line["ok"] for line in said if line["event"] == "sent") == NOTES
     got = consumed(said, "all")

@@ -1,4 +1,4 @@
-"""Dead letters that a consumer of the real broker really left: what `orbitmq spark dlq` tells of them, and their way back."""
+"""Dead letters that a consumer of the real brokers, or of ours, really left: what `orbitmq spark dlq` tells of them, and the way back."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from cli_room import Shell
-from interop.apache import Release, wait_until
-from interop.broker_clients import Cluster, original_cluster
+from interop.apache import wait_until
+from interop.broker_clients import Cluster
+from interop.client_matrix_room import EVERY, cluster_of
 from orbitmq import ConsumeFromWhere, ConsumerSettings, Message, ReceivedMessage, blocking
 from orbitmq.admin.dead_letters import USED_UP
 from orbitmq.message import properties
@@ -25,10 +26,10 @@ LETTERS = "%DLQ%failing"
 ONE_MORE_TRY = ConsumerSettings(max_attempts=1, consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
 
 
-@pytest.fixture(scope="module")
-def cluster(apache_5: Release, module_home: Path) -> Iterator[Cluster]:
+@pytest.fixture(scope="module", params=EVERY)
+def cluster(request: pytest.FixtureRequest, module_home: Path) -> Iterator[Cluster]:
     soon = {"messageDelayLevel": " ".join(["1s"] * 18)}
-    with original_cluster(apache_5, module_home, soon) as cluster:
+    with cluster_of(request.param, module_home / request.param, soon) as cluster:
         cluster.make_topics({"Orders": 2, "Payments": 1})
         yield cluster
 

@@ -12,6 +12,7 @@ import pytest
 from interop.apache import wait_until
 from interop.broker_clients import Cluster
 from interop.client_matrix_room import EVERY, cluster_of
+from orbitmq import ReceivedMessage
 from orbitmq.spark.row_sending import send_rows
 from orbitmq.spark.sink_options import SinkOptions
 from spark_room import messages_in
@@ -32,6 +33,12 @@ def send(cluster: Cluster, batch: pa.RecordBatch, **options: str) -> None:
     assert send_rows(parsed, [batch], "of partition 0").sent.messages == batch.num_rows
 
 
+def stored(cluster: Cluster, topic: str, count: int) -> list[ReceivedMessage]:
+    """What a topic has, once that is so many: originals answer before a message is in its queue."""
+    wait_until(lambda: len(messages_in(cluster.name_server.address, topic)) >= count, f"{count} messages are in their queues")
+    return messages_in(cluster.name_server.address, topic)
+
+
 def test_batches_arrive_with_everything_that_each_row_says(cluster: Cluster) -> None:
     count = 5_000
     text = "größer 東京 🚀"
@@ -45,7 +52,7 @@ def test_batches_arrive_with_everything_that_each_row_says(cluster: Cluster) -> 
         }
     )
     send(cluster, batch, topic="Batches")
-    found = sorted(messages_in(cluster.name_server.address, "Batches"), key=lambda message: int(message.properties["number"]))
+    found = sorted(stored(cluster, "Batches", count), key=lambda message: int(message.properties["number"]))
     assert [message.body.decode() for message in found] == batch["body"].to_pylist()
     assert [message.keys for message in found] == [(f"k{number}", "all") for number in range(count)]
     assert [message.tags for message in found] == batch["tags"].to_pylist()
@@ -69,8 +76,7 @@ def test_rows_come_when_they_say(cluster: Cluster, request: pytest.FixtureReques
     )
     begun_ms = datetime.now(UTC).timestamp() * 1000
     send(cluster, batch, topic="Later")
-    wait_until(lambda: len(messages_in(cluster.name_server.address, "Later")) == 3, "the messages")
-    waited = {message.body: message.stored_at_ms - begun_ms for message in messages_in(cluster.name_server.address, "Later")}
+    waited = {message.body: message.stored_at_ms - begun_ms for message in stored(cluster, "Later", 3)}
     assert waited[b"level"] >= 5_000
     if moment is not None:
         assert waited[b"time"] >= 2_000

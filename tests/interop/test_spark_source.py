@@ -1,4 +1,4 @@
-"""The Spark source with the brokers of Apache, 5.5.0 and 4.9.7: the same rows as the client reads, and offsets that their tools show."""
+"""The Spark source with brokers of Apache, 5.5.0 and 4.9.7, and ours: the same rows as the client reads, and offsets that tools show."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from pyspark.errors import PySparkException
 
-from interop.apache import Release
-from interop.broker_clients import admin, original_cluster
+from interop.broker_clients import admin
+from interop.client_matrix_room import EVERY, OURS, cluster_of, tools_of
 from interop.programs import Admin
 from orbitmq.blocking.consumers import PullConsumer
 from orbitmq.blocking.producers import Producer
@@ -41,7 +41,7 @@ TOPICS = {"Kinds": 2, "Dense": 1, "Times": 1, "Latest": 2, "Followed": 2}
 
 
 class Room(NamedTuple):
-    """A broker of one release, and its `mqadmin`."""
+    """A broker, and an `mqadmin`."""
 
     name_server: str
     admin: Admin
@@ -54,11 +54,10 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(scope="module", params=["5.5.0", "4.9.7"])
+@pytest.fixture(scope="module", params=EVERY)
 def room(request: pytest.FixtureRequest, module_home: Path) -> Iterator[Room]:
-    release = Release(request.param).fetch()
-    home = module_home / release.version
-    with original_cluster(release, home, {"enablePropertyFilter": "true"}) as cluster, admin(release, home / "admin") as mqadmin:
+    name, home = request.param, module_home / request.param
+    with cluster_of(name, home, {"enablePropertyFilter": "true"}) as cluster, admin(tools_of(name), home / "admin") as mqadmin:
         cluster.make_topics(TOPICS)
         yield Room(cluster.name_server.address, mqadmin)
 
@@ -128,12 +127,14 @@ def test_how_far_a_query_is_shows_in_the_tools(spark: SparkSession, room: Room, 
     assert "Diff Total: 0" in said, said
 
 
-def test_a_broker_that_lets_in_only_who_signs_is_read_with_the_right_key(spark: SparkSession, module_home: Path) -> None:
-    home = module_home / "guarded"
-    (home / "original" / "conf").mkdir(parents=True)
-    (home / "original" / "conf" / "plain_acl.yml").write_text(PLAIN_ACL)
+@pytest.mark.parametrize("name", ["4.9.7", OURS])
+def test_a_broker_that_lets_in_only_who_signs_is_read_with_the_right_key(spark: SparkSession, name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "original" / "conf"
+    folder.mkdir(parents=True)
+    (folder / "plain_acl.yml").write_text(PLAIN_ACL)
     operator = ClientSettings(credentials=Credentials("operator", "operator-secret"))
-    with original_cluster(Release("4.9.7").fetch(), home, {"aclEnable": "true"}) as cluster:
+    settings = {"aclEnable": "true", **({"aclFolder": folder} if name == OURS else {})}
+    with cluster_of(name, tmp_path, settings) as cluster:
         address = cluster.name_server.address
         with Producer(replace(operator, name_servers=address)) as producer:
             producer.send(Message("Guarded", b"one"))

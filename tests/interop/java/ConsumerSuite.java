@@ -15,6 +15,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.impl.consumer.ProcessQueue;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.UtilAll;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -242,10 +243,12 @@ public class ConsumerSuite extends Suite {
                 List<MessageExt> got = collected(consumer);
                 consumer.start();
                 MessageQueue queue = queue("Begins", 0);
-                await("its queue", () -> consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().containsKey(queue));
+                Map<MessageQueue, ProcessQueue> own = consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable();
+                await("its queue", () -> own.containsKey(queue));
                 String last = "last-" + where + minutes;
                 producer.send(message("Begins", "tag", last, last), queue);
-                await("the last one", () -> keys(got).contains(last));
+                // Its threads may tell of the last one before others: only when nothing is left have all before it been told of.
+                await("the last one, and all before it", () -> keys(got).contains(last) && own.get(queue).getMsgCount().get() == 0);
                 List<String> early = sorted(got);
                 early.removeIf(key -> !key.startsWith("begins"));
                 answer(where + " " + minutes, early);
