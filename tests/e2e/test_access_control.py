@@ -129,12 +129,13 @@ def test_what_somebody_may_not_do_is_refused_by_name(mq: LocalCluster) -> None:
     run(scenario)
 
 
-def test_a_message_of_another_topic_is_not_to_be_had_by_its_place_in_the_log(mq: LocalCluster) -> None:
+@pytest.mark.parametrize("delay", [{}, {"delay_level": 18}, {"delay_ms": 3_600_000}], ids=["now", "level", "timed"])
+def test_a_message_of_another_topic_is_not_to_be_had_by_its_place_in_the_log(mq: LocalCluster, delay: dict[str, int]) -> None:
     """Whatever topic the request claims; nor by sending it back to a group of one's own."""
 
     async def place() -> str:
         async with Producer(client(mq, OPERATOR)) as producer:
-            result = await producer.send(Message("Denied", b"secret"))
+            result = await producer.send(Message("Denied", b"secret", **delay))  # type: ignore[arg-type]
         return str(parse_offset_id(result.offset_msg_id).log_offset)
 
     fields = {"offset": run(place), "topic": "Allowed"}

@@ -49,7 +49,7 @@ from orbitmq.broker.transactions.service import Transactions
 from orbitmq.broker.water_marks import Queue, WaterMark, WaterMarks
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import ConfigurationError
-from orbitmq.common.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from orbitmq.common.topic_names import WAITING_TOPICS
 from orbitmq.message import hosts, properties, record
 from orbitmq.message.message_id import UniqueIds
 from orbitmq.remoting.client import RemotingClient
@@ -121,13 +121,12 @@ class Parts:
         self.link.register_all()
 
     def _topic_at(self, offset: LogOffset) -> str | None:
-        """The topic of the message at a place in the log; of a half message, also one given up, the one that it is meant for."""
+        """The topic of the message at a place in the log; of one that waits there for whatever, the one that it is meant for."""
         found = self.messages.reads.record_at(offset) if offset >= 0 else None
         if found is None:
             return None
         stored = record.decode(found)
-        is_half = stored.topic in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC)
-        return stored.properties().get(properties.REAL_TOPIC, stored.topic) if is_half else stored.topic
+        return stored.properties().get(properties.REAL_TOPIC, stored.topic) if stored.topic in WAITING_TOPICS else stored.topic
 
     def _registered(self, answer: RegistrationAnswer) -> None:
         """Hear what a name server says of ordered topics."""

@@ -49,3 +49,8 @@ def signature(fields: Mapping[str, str], body: bytes | None, secret_key: str) ->
     """What `fields` and `body` are signed with; a signature that is among the fields does not count."""
     values = "".join(fields[name] for name in sorted(fields) if name != SIGNATURE)
     return signing_key(secret_key).sign(values.encode() + (body or b"")).decode()
+
+
+def unsigned(fields: Mapping[str, str] | None) -> dict[str, str]:
+    """The fields without what says who signed them: for whoever is not meant to have it."""
+    return {name: value for name, value in (fields or {}).items() if name not in (ACCESS_KEY, SIGNATURE, SECURITY_TOKEN)}

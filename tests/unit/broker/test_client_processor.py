@@ -404,11 +404,12 @@ def call(room: Room, code: RequestCode, fields: dict[str, str], then: Callable[[
     return asyncio.run(scenario())
 
 
-def test_what_a_consumer_says_of_itself_is_passed_on_as_it_is(room: Room) -> None:
+def test_a_consumer_is_asked_of_itself_without_the_signature_of_who_asks_and_its_answer_passed_on_as_it_is(room: Room) -> None:
     channel = room.peers.connect()
     room.beat(channel, consumer("g"), client_id="c")
     sent(channel)
     fields = {"consumerGroup": "g", "clientId": "c", "jstackEnable": "true"}
+    signature = {"AccessKey": "operator", "Signature": "of these values", "SecurityToken": "token"}
     body = b'{"mqTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{"commitOffset":5}}}'
 
     def then() -> None:
@@ -416,7 +417,7 @@ def test_what_a_consumer_says_of_itself_is_passed_on_as_it_is(room: Room) -> Non
         assert (question.code, question.ext_fields, question.is_oneway) == (RequestCode.GET_CONSUMER_RUNNING_INFO, fields, False)
         room.peers.answer(channel, question.answer(ResponseCode.SUCCESS, "not set any response code", body=body))
 
-    answer = call(room, RequestCode.GET_CONSUMER_RUNNING_INFO, fields, then)
+    answer = call(room, RequestCode.GET_CONSUMER_RUNNING_INFO, {**fields, **signature}, then)
     assert isinstance(answer, RemotingCommand)
     assert (answer.code, answer.remark, answer.body) == (ResponseCode.SUCCESS, "not set any response code", body)
 
@@ -434,7 +435,7 @@ def test_a_message_is_given_to_a_consumer_with_what_the_broker_knows_of_it(room:
         assert question.body == RECORD
         room.peers.answer(channel, question.answer(ResponseCode.SUCCESS, body=b'{"consumeResult":"CR_SUCCESS"}'))
 
-    answer = call(room, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, then)
+    answer = call(room, RequestCode.CONSUME_MESSAGE_DIRECTLY, {**fields, "AccessKey": "operator", "Signature": "s"}, then)
     assert isinstance(answer, RemotingCommand)
     assert answer.body == b'{"consumeResult":"CR_SUCCESS"}'
 

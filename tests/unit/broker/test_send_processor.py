@@ -157,6 +157,7 @@ def test_a_new_topic_holds_back_no_answer_that_nobody_waits_for(room: Room) -> N
         ({"topic": "no such/topic"}, {}, ResponseCode.INVALID_PARAMETER, "illegal characters"),
         ({"topic": "T", "queueId": 4}, {}, ResponseCode.INVALID_PARAMETER, "T has 4 queues: send to one of 0 to 3"),
         ({"topic": "SCHEDULE_TOPIC_XXXX"}, {}, ResponseCode.NO_PERMISSION, "is forbidden"),
+        ({"topic": "rmq_sys_wheel_timer"}, {"REAL_TOPIC": "T", "TIMER_OUT_MS": "1"}, ResponseCode.NO_PERMISSION, "is forbidden"),
         ({"topic": "Unknown", "defaultTopic": "nothing"}, {}, ResponseCode.TOPIC_NOT_EXIST, "autoCreateTopicEnable"),
         ({"batch": True}, {"DELAY": "3"}, ResponseCode.MESSAGE_ILLEGAL, "property DELAY=3"),
         ({"batch": True}, {"TRAN_MSG": "true"}, ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be of a transaction"),

@@ -320,6 +320,7 @@ def test_nobody_may_send_to_the_topics_that_only_the_broker_writes() -> None:
         "SCHEDULE_TOPIC_XXXX",
         "SELF_TEST_TOPIC",
         "TRANS_CHECK_MAX_TIME_TOPIC",
+        "rmq_sys_wheel_timer",
     ]
 
 

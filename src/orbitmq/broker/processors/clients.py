@@ -32,6 +32,7 @@ from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers import clients as headers
 from orbitmq.protocol.headers.base import Header
+from orbitmq.protocol.signature import unsigned
 from orbitmq.protocol.versions import V3_1_8_SNAPSHOT, describe
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Handler
@@ -306,7 +307,7 @@ class ClientProcessor:
 
     async def get_running_info(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = headers.GetConsumerRunningInfoRequestHeader.from_fields(request.ext_fields)
-        return await self._call_consumer(request, header.consumer_group, header.client_id, request.ext_fields, request.body)
+        return await self._call_consumer(request, header.consumer_group, header.client_id, request.ext_fields or {}, request.body)
 
     async def consume_directly(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = headers.ConsumeMessageDirectlyResultRequestHeader.from_fields(request.ext_fields)
@@ -337,9 +338,9 @@ class ClientProcessor:
         return record
 
     async def _call_consumer(
-        self, request: RemotingCommand, group: str, client_id: str | None, fields: dict[str, str] | None, body: bytes | None
+        self, request: RemotingCommand, group: str, client_id: str | None, fields: dict[str, str], body: bytes | None
     ) -> RemotingCommand:
-        """Pass a question on to a member of a group; what it answers is the answer."""
+        """Pass a question on to a member of a group, but not the asker's signature; what it answers is the answer."""
         found = self._consumers.find(group)
         member = None if found is None or client_id is None else found.member(client_id)
         if member is None:
@@ -353,7 +354,7 @@ class ClientProcessor:
             )
         timeout_ms = self.rules.call_timeout_ms
         try:
-            return await member.channel.invoke(RemotingCommand(request.code, ext_fields=fields, body=body), timeout_ms)
+            return await member.channel.invoke(RemotingCommand(request.code, ext_fields=unsigned(fields), body=body), timeout_ms)
         except RemoteTimeout as problem:
             raise RequestRefused(
                 ResponseCode.CONSUME_MSG_TIMEOUT,
