@@ -115,7 +115,15 @@ def test_one_that_was_given_up_is_listed_and_ended_by_hand(mq: LocalCluster, she
     assert (row["msg_id"], row["checks"], row["state"]) == (message_id, 1, "given up")
     assert shell.run("tx", "resolve", message_id, "commit", "--yes").exit_code == 0
     assert bodies(mq) == [b"lost"]
-    assert "has ended" in shell.fails("tx", "resume", message_id)
+    assert shell.json("tx", "ls", "--given-up") == []
+    assert "it has ended, or its id is another" in shell.fails("tx", "resume", message_id)
+
+
+def test_one_that_was_given_up_is_open_again_when_it_is_asked_about_again_and_not_given_up_any_more(mq: LocalCluster, shell: Shell) -> None:
+    message_id = give_up(mq, "lost")
+    shell.run("tx", "resume", message_id)
+    assert shell.json("tx", "ls", "--given-up") == []
+    assert [(row["msg_id"], row["state"]) for row in shell.json("tx", "ls")] == [(message_id, "open")]
 
 
 def test_producers_are_asked_again_when_an_operator_says_so(mq: LocalCluster, shell: Shell) -> None:

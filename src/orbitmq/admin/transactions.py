@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Final
 
 from orbitmq.admin import own_queues
 from orbitmq.admin.calls import Calls, Gathered
@@ -16,7 +17,8 @@ from orbitmq.client.messages import TransactionState
 from orbitmq.common.errors import NotFound
 from orbitmq.common.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from orbitmq.message import properties
-from orbitmq.message.half_messages import OFFSETS_GROUP, QUEUE_ID, Half, ended_offsets
+from orbitmq.message.half_messages import OFFSETS_GROUP, QUEUE_ID, Half, ended_offsets, root_of
+from orbitmq.message.record import decode_all
 from orbitmq.message.stored_message import StoredMessage
 from orbitmq.protocol.bodies.clients import Connection, decode_producer_connection
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -25,7 +27,11 @@ from orbitmq.protocol.headers.offsets import (
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
 )
+from orbitmq.protocol.headers.query import QueryMessageRequestHeader
 from orbitmq.protocol.headers.transaction import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
+
+_RELATIVES_MAX: Final = 64
+_FOREVER_MS: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +143,23 @@ class TransactionOperations:
     async def _given_up_at(self, broker: str, address: str) -> list[HalfMessage]:
         begin = await own_queues.begin(self._calls, address, CHECK_MAX_TIME_TOPIC)
         kept = [stored async for stored in own_queues.read(self._calls, address, CHECK_MAX_TIME_TOPIC, begin)]
-        return [HalfMessage(broker, address, stored, Half.of(stored)) for stored in kept]
+        return [HalfMessage(broker, address, stored, Half.of(stored)) for stored in kept if await self._is_left(address, stored)]
+
+    async def _is_left(self, address: str, given_up: StoredMessage) -> bool:
+        """Whether nothing happened to one since it was given up, which is an op record itself: no copy of it came, no other op record."""
+        key, root = given_up.properties().get(properties.UNIQUE_KEY), root_of(given_up)
+        if not key:
+            return True
+        halves, ops = await asyncio.gather(*(self._stored_since(address, topic, key, given_up) for topic in (HALF_TOPIC, OP_HALF_TOPIC)))
+        return not halves and len([op for op in ops if root in ended_offsets(op)]) <= 1
+
+    async def _stored_since(self, address: str, topic: str, key: str, since: StoredMessage) -> list[StoredMessage]:
+        """The messages of a topic with a unique key that were stored after one."""
+        header = QueryMessageRequestHeader(
+            topic=topic, key=key, max_num=_RELATIVES_MAX, begin_timestamp=0, end_timestamp=_FOREVER_MS, unique_key_query=True
+        )
+        answer = await self._calls.ask(address, RequestCode.QUERY_MESSAGE, header, also=(ResponseCode.QUERY_NOT_FOUND,))
+        return [each for each in decode_all(answer.body or b"") if each.topic == topic and each.log_offset > since.log_offset]
 
     async def _done_until(self, address: str, topic: str) -> int:
         """From where on a queue is needed to tell what is open."""

@@ -124,6 +124,11 @@ class BrokerConfig(
                 "set PROM, and have a collector fetch them, or DISABLE"
             )
         self.check_access()
+        if self.dedup_window_ms and not (self.message_index_enable and self.index_file_write_enable):
+            raise ConfigurationError(
+                f"dedupWindowMs={self.dedup_window_ms} needs the index, by which it is known how transactions ended: "
+                "leave messageIndexEnable and indexFileWriteEnable at true, or dedupWindowMs at 0"
+            )
         if self.acl_enable and self.authentication_enabled:
             raise ConfigurationError("aclEnable and authenticationEnabled cannot both be true: have accounts, as 4.9, or users, as 5.x")
         if not self.broker_ip1:

@@ -120,6 +120,7 @@ def test_a_file_of_the_original_works_as_it_is(tmp_path: Path) -> None:
         ("brokerRole=SLAVE\nbrokerId=1", "brokerRole=SLAVE is refused: this broker cannot follow a master yet; run it as ASYNC_MASTER"),
         ("enableDLegerCommitLog=true", ":1: enableDLegerCommitLog=true is refused: Replication is not part of this broker"),
         ("aclEnable=true\nauthenticationEnabled=true", "aclEnable and authenticationEnabled cannot both be true"),
+        ("dedupWindowMs=1000\nmessageIndexEnable=false", "dedupWindowMs=1000 needs the index"),
         ("authorizationEnabled=true", "authorizationEnabled=true needs authenticationEnabled=true"),
         ("authenticationProvider=com.example.Mine", "authenticationProvider=com.example.Mine cannot be used: classes of others"),
         ("enableControllerMode=true", ":1: enableControllerMode=true is refused"),
