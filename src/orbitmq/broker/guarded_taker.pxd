@@ -2,7 +2,7 @@
 from orbitmq.broker.hot_header cimport HotHeader
 
 cdef class GuardedTaker:
-    cdef object _taker, _guards, _limits
+    cdef object _taker, _guards, _limits, _topic_of_half
     cdef HotHeader _header
     cdef bytearray _content, _names
     cdef dict _allowed, _naming, _hosts

@@ -3,15 +3,16 @@
 
 A request is decoded and checked as on the general way. Then it is remembered which code, access key and names that was, from which host,
 and by whose secret it is signed: of the next one that is the same in these the signature alone is checked, over the bytes that the fields
-have in the frame (`access.guards.Guard.secret_of` says why that will do). What is remembered is forgotten when a rule changes, and as a
-whole when it is too much.
+have in the frame (`access.guards.Guard.secret_of` says why that will do). The end of a transaction is also remembered by the topic of its
+half message, and not at all when that is not known. What is remembered is forgotten when a rule changes, and as a whole when it is too
+much.
 
 Relies on what takers promise, that a header which they take says the same to the decoders: what was checked is what is done. Every other
 frame goes the general way, where the guards refuse it or its handler serves it. Invariant: when that way is taken, nothing that the taker
 took is pending.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hmac import compare_digest
 from typing import Any
 
@@ -26,15 +27,18 @@ from orbitmq.protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, signin
 from orbitmq.remoting.endpoint import Taker
 
 if cython.compiled:
-    from cython.cimports.orbitmq.broker.hot_header import HotHeader, scan
+    from cython.cimports.orbitmq.broker.hot_header import HotHeader, read_end, scan
     from cython.cimports.orbitmq.broker.hot_properties import unescape
     from cython.cimports.orbitmq.common.mem import address, copy, get32, put32, same, text_bytes
 else:
-    from orbitmq.broker.hot_header import HotHeader, scan
+    from orbitmq.broker.hot_header import HotHeader, read_end, scan
     from orbitmq.broker.hot_properties import unescape
     from orbitmq.common.mem import address, copy, get32, put32, same, text_bytes
 
-CODES = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.PULL_MESSAGE})  # what takers know
+CODES = frozenset(  # what takers know
+    {RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.PULL_MESSAGE, RequestCode.END_TRANSACTION}
+)
+END_TRANSACTION = cython.declare(cython.int, RequestCode.END_TRANSACTION)
 ALLOWED_MAX = 10_000
 NAMES_SIZE_MAX = cython.declare(cython.Py_ssize_t, 1000)  # of a request that is remembered: names that nobody uses could fill the memory
 NOT_SENT = cython.declare(cython.uint, 0xFFFFFFFF)
@@ -59,10 +63,15 @@ class GuardedTaker:
         "_order",
         "_rules",
         "_taker",
+        "_topic_of_half",
     )
 
-    def __init__(self, taker: Taker, guards: Sequence[Guard], limits: FrameLimits) -> None:
+    def __init__(
+        self, taker: Taker, guards: Sequence[Guard], limits: FrameLimits, topic_of_half: Callable[[int, int], str | None] | None = None
+    ) -> None:
+        """`topic_of_half(root, log_offset)` is the topic of the half message there, None when it is not known."""
         self._taker = taker
+        self._topic_of_half = topic_of_half
         self._guards = guards
         self._limits = limits
         self._header = HotHeader()
@@ -78,7 +87,7 @@ class GuardedTaker:
             self._order = [0] * 40
 
     def take(self, link: Any, buffer: bytearray, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Serve the sends and pulls that buffer[start:end] begins with and that are allowed; the offset behind them."""
+        """Serve those requests that buffer[start:end] begins with and that are allowed; the offset behind them."""
         stop: cython.Py_ssize_t
         taken: cython.Py_ssize_t
         channel = link.channel
@@ -218,6 +227,10 @@ def _names(taker: GuardedTaker, p: cython.p_const_uchar, host: bytes) -> Any:
     put32(target, 0, header.code)
     put32(target, 4, len(host))
     copy(target, 8, host, 0, len(host))
+    if header.code == END_TRANSACTION:
+        used = _put_topic_of_half(taker, p, target, used)
+        if used < 0:
+            return None
     for name in naming:
         at = _field(header, p, name)
         if at < 0:
@@ -230,6 +243,25 @@ def _names(taker: GuardedTaker, p: cython.p_const_uchar, host: bytes) -> Any:
         copy(target, used + 4, p, header.value_at[at], header.value_size[at])
         used += 4 + header.value_size[at]
     return text_bytes(target, 0, used)
+
+
+@cython.cfunc
+def _put_topic_of_half(
+    taker: GuardedTaker, p: cython.p_const_uchar, target: cython.p_uchar, used: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Add the topic of the half message whose transaction ends to what is remembered; its end, or -1 when it is not known."""
+    header: HotHeader = taker._header
+    if taker._topic_of_half is None or not read_end(header, p):
+        return -1
+    topic: str | None = taker._topic_of_half(header.queue_offset, header.commit_log_offset)
+    if topic is None:
+        return -1
+    raw: bytes = topic.encode()
+    if used + len(raw) > NAMES_SIZE_MAX:
+        return -1
+    put32(target, used, len(raw))
+    copy(target, used + 4, raw, 0, len(raw))
+    return used + 4 + len(raw)
 
 
 @cython.cfunc

@@ -323,16 +323,17 @@ class Serving:
         taker: Taker = _TurnEnd(offsets)
         if kernels.is_compiled(HotPath.__module__) and self._parts.messages is self._parts.store:
             limits = servers["remoting server"].config.frames
+            transactions = self._parts.transactions if isinstance(self._parts.transactions, Transactions) else None
             taker = HotPath(
                 self._sends,
                 self._pulls,
                 offsets,
                 limits,
                 self._hooks.unheard(self._is_direct, hears_sends=self._sends.window is not None),
-                self._parts.transactions if isinstance(self._parts.transactions, Transactions) else None,
+                transactions,
             )
             if self._parts.access.guards:
-                taker = GuardedTaker(taker, self._parts.access.guards, limits)
+                taker = GuardedTaker(taker, self._parts.access.guards, limits, None if transactions is None else transactions.topic_of_half)
         for server in servers.values():
             server.endpoint.taker = taker
         return servers

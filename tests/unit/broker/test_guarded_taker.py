@@ -8,11 +8,13 @@ from typing import Any
 from access_room import ALICE, signed
 from orbitmq.access.accounts import PERMISSIONS, Account, Accounts
 from orbitmq.access.guards import guard_of_accounts
+from orbitmq.access.requests import Resource
 from orbitmq.broker.guarded_taker import GuardedTaker
 from orbitmq.protocol import frame
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command import RemotingCommand, SerializeType
 from orbitmq.protocol.frame import FrameLimits
+from orbitmq.protocol.headers.named_resources import ResourceKind
 
 ACCOUNTS = Accounts(
     {ALICE.access_key: Account(access_key=ALICE.access_key, secret_key=ALICE.secret_key, topic_permission=PERMISSIONS["PUB"])}, ()
@@ -29,7 +31,8 @@ class Kernel:
     def take(self, link: Any, buffer: bytearray, start: int, end: int) -> int:
         request = frame.decode(buffer, start, end)
         assert frame.frame_end(buffer, start, end, FrameLimits()) == end, "one frame at a time"
-        topic = (request.ext_fields or {})["b"]
+        fields = request.ext_fields or {}
+        topic = fields["topic"] if request.code == RequestCode.END_TRANSACTION else fields["b"]
         if topic == "Odd":
             return start
         self.taken.append(topic)
@@ -85,7 +88,8 @@ class Rules:
 
         guard.lets_pass = counted  # type: ignore[method-assign]
         self.kernel = Kernel()
-        self.taker = GuardedTaker(self.kernel, [guard], FrameLimits())
+        self.halves: dict[tuple[int, int], str] = {}  # topics by place
+        self.taker = GuardedTaker(self.kernel, [guard], FrameLimits(), lambda root, log_offset: self.halves.get((root, log_offset)))
 
     def take(self, request: RemotingCommand, peer: str = "10.0.0.1:1") -> bool:
         data = bytearray(frame.encode(request))
@@ -162,3 +166,29 @@ def test_who_needs_no_signature_is_known_too() -> None:
     assert [rules.take(unsigned, peer="10.0.0.9:1") for _ in range(3)] == [True] * 3
     assert not rules.take(unsigned)
     assert rules.checks == 2
+
+
+def ended(root: int, log_offset: int, topic: str = "A") -> RemotingCommand:
+    fields = {"producerGroup": "p", "tranStateTableOffset": str(root), "commitLogOffset": str(log_offset), "commitOrRollback": "8"}
+    return signed(RemotingCommand(RequestCode.END_TRANSACTION, ext_fields={**fields, "msgId": "m", "topic": topic}), ALICE)
+
+
+def test_ends_of_transactions_are_remembered_by_the_topic_of_the_half_message_whatever_they_say() -> None:
+    rules = Rules()
+    topics = {100: "A", 200: "A", 300: "Secret"}
+    rules.halves = {(number, place): topic for number, (place, topic) in enumerate(topics.items())}
+    owned = {Resource(ResourceKind.TOPIC, "Secret"): PERMISSIONS["DENY"]}
+    account = Account(access_key=ALICE.access_key, secret_key=ALICE.secret_key, topic_permission=PERMISSIONS["PUB"], permissions=owned)
+    rules.accounts = Accounts({ALICE.access_key: account}, (), topics.get)
+    assert rules.take(ended(0, 100))
+    assert rules.take(ended(1, 200))
+    assert rules.checks == 1
+    for forged in (ended(2, 300), ended(0, 300), ended(7, 300)):
+        assert not rules.take(forged), "its half message is of another topic"
+    assert rules.checks == 4
+    changed = ended(1, 200)
+    assert changed.ext_fields is not None
+    changed.ext_fields["commitOrRollback"] = "12"
+    assert not rules.take(changed), "it is not what was signed"
+    assert rules.take(ended(7, 100)), "the place is that of a half message of the topic"
+    assert rules.checks == 5, "one that is not known is looked at as a whole"

@@ -154,6 +154,14 @@ class Transactions:
         """The same for kernels, of a message that has none of the properties that are written here, and that is not to be delayed."""
         return None if self._settings.reject_transaction_message else records.quick_half(topic, queue_id, unique_key)
 
+    def topic_of_half(self, root: int, log_offset: int) -> str | None:
+        """The topic of a half message that waits where its producer's send put it; None when there is none."""
+        half = self.pending.find(root)
+        if half is None and root >= self.pending.next_half:
+            self.follow()
+            half = self.pending.find(root)
+        return None if half is None or half.log_offset != log_offset else half.topic
+
     # -- their end
 
     def end(self, half: StoredMessage, kind: TransactionType) -> LogOffset:
