@@ -1,8 +1,9 @@
-"""Access control: what sends cost with it off, and on, when the generator signs them. Users as of 5.x; accounts, of 4.9, are ours alone."""
+"""Access control: what signed sends and transactions cost, off and on. Users as of 5.x; accounts, of 4.9, are ours alone."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,16 @@ from orbitmq.protocol.command import RemotingCommand
 
 STYLES = ("off", "users", "accounts")
 TOPIC = "BenchmarkTest"
+WORKLOADS = tuple(
+    Workload(
+        name=f"{name} {connections}x{window}",
+        arguments=("-m", mode, "-T", TOPIC, "-q", str(QUEUES)),
+        connections=connections,
+        window=window,
+        answer_code=0,
+    )
+    for name, mode, connections, window in (("send", "send", 64, 1), ("send", "send", 1, 64), ("transactions", "transaction", 1, 64))
+)
 OTHER_TOPICS = tuple(f"T{number}" for number in range(8))  # rules that are not the one
 ALICE, OPERATOR = Credentials("alice-key", "alice-secret"), Credentials("operator", "operator-secret")
 _PROVIDERS = "org.apache.rocketmq.auth"
@@ -39,22 +50,19 @@ def measure(options: argparse.Namespace, pace: Pace) -> Result:
         for name, server in servers.items():
             if name.endswith("users"):
                 _let_alice(server)
-        for shape, connections, window in (("64x1", 64, 1), ("1x64", 1, 64)):
-            measured |= _contest(servers, shape, connections, window, pace)
+        for asked in WORKLOADS:
+            measured |= _contest(servers, asked, pace)
     return measured
 
 
-def _contest(servers: dict[str, apache.Server], shape: str, connections: int, window: int, pace: Pace) -> Result:
-    sends = ("-m", "send", "-T", TOPIC, "-q", str(QUEUES))
-
+def _contest(servers: dict[str, apache.Server], asked: Workload, pace: Pace) -> Result:
     def turn(name: str, seconds: float = pace.seconds, settle_s: float = pace.settle_s) -> Result:
         signed = () if name.endswith("off") else ("-A", f"{ALICE.access_key}:{ALICE.secret_key}")
-        asked = Workload(name=f"send {shape}", arguments=(*sends, *signed), connections=connections, window=window, answer_code=0)
-        return load(servers[name], asked, seconds, settle_s)
+        return load(servers[name], replace(asked, arguments=(*asked.arguments, *signed)), seconds, settle_s)
 
     for name in servers:
         turn(name, pace.warm_up_s, 0.0)
-    reports = take_turns(f"access: send {shape}", servers, pace.rounds, turn, quiet_within_s=3.0)
+    reports = take_turns(f"access: {asked.name}", servers, pace.rounds, turn, quiet_within_s=3.0)
     measured: Result = {}
     found = {name: medians(of, pace.rounds, LOAD_KEYS) for name, of in reports.items()}
     for style in STYLES:
@@ -64,7 +72,7 @@ def _contest(servers: dict[str, apache.Server], shape: str, connections: int, wi
             if style != "off" and unguarded and "messages_per_s" in each:
                 each["kept"] = round(each["messages_per_s"] / unguarded, 3)
         takes_no_part: Result = {} if style != "accounts" else {"apache": {}}
-        measured[f"access {style if style == 'off' else f'by {style}'}: send {shape}"] = takes_no_part | compare(of_style)
+        measured[f"access {style if style == 'off' else f'by {style}'}: {asked.name}"] = takes_no_part | compare(of_style)
     return measured
 
 
