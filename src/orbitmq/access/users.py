@@ -62,6 +62,11 @@ def new_user(info: UserInfo) -> User:
     return User(info.username, info.password).changed(info)
 
 
+def told_user(info: UserInfo) -> User:
+    """The user that a server tells of; its password is blank where the server keeps that to itself."""
+    return User(info.username or "", info.password or "").changed(info)
+
+
 def acl_of(info: AclInfo) -> Acl:
     """The rules that `info` spells, one entry for each resource; ValueError when one is illegal."""
     policies = [policy for policy in info.policies if policy.entries]

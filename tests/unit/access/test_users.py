@@ -301,6 +301,25 @@ def test_lists_are_filtered(server: Server) -> None:
     assert [acl.subject for acl in decode_acls(acls or b"[]")] == ["User:bob-the-key"]
 
 
+def test_passwords_are_told_to_super_users_only(server: Server) -> None:
+    server.add(ALICE, entry("Cluster:*", "Get"))
+    name = OPERATOR.access_key
+    for who, seen in ((OPERATOR, {ALICE.access_key: ALICE.secret_key, name: OPERATOR.secret_key}), (ALICE, {})):
+        listed = server.ask(RemotingCommand.request(3005, auth.ListUsersRequestHeader(filter="")), who).body or b"[]"
+        assert {user.username: user.password for user in decode_users(listed) if user.password} == seen
+        found = UserInfo.decode(server.ask(RemotingCommand.request(3004, auth.GetUserRequestHeader(username=name)), who).body or b"{}")
+        assert found == UserInfo(username=name, password=seen.get(name), user_type="Super", user_status="enable")
+
+
+def test_nobody_is_a_super_user_by_its_name_alone(tmp_path: Path) -> None:
+    server = Server(tmp_path, authentication_whitelist="3001,3005")
+    claimed = RemotingCommand(3005, ext_fields={"AccessKey": OPERATOR.access_key})
+    assert [user.password for user in decode_users(server.ask(claimed, None).body or b"[]")] == [None]
+    fields = {"AccessKey": OPERATOR.access_key, "username": "boss"}
+    made = RemotingCommand(3001, ext_fields=fields, body=UserInfo(password="password", user_type="Super").encode())
+    assert server.ask(made, None).remark == "The super user can only be create by super user"
+
+
 def test_there_are_no_users_where_access_control_is_off(tmp_path: Path) -> None:
     control = AccessControl(AccessSettings(), cluster="C", users=tmp_path, now_ms=lambda: 0)
     control.load()
