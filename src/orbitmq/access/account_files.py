@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from orbitmq.access.account_file import ACCESS_KEY, ACCOUNTS, WHITE_ADDRESSES, AccountFile, BadAccountFile, account_of, encode
 from orbitmq.access.accounts import Account, Accounts
+from orbitmq.access.addresses import pattern
 from orbitmq.access.requests import TopicAt, nowhere
 from orbitmq.common import atomic_file
 from orbitmq.common.errors import ConfigurationError, NotFound
@@ -151,7 +152,9 @@ class AccountFiles:
         self._write(path, {ACCOUNTS: [each for each in others if str(each.get(ACCESS_KEY)).strip() != key]})
 
     def set_white(self, addresses: Sequence[str], path: Path | None = None) -> None:
-        """Let a file, the default one if none is named, name these addresses; only files that are read are written."""
+        """Let a file, the default one if none is named, name these addresses, all patterns; only files that are read are written."""
+        for address in addresses:
+            pattern(address)
         target = self.default_path if path is None else path
         if target != self.default_path and target not in self._files:
             raise NotFound(f"{target} is none of the files that accounts are read from; they are {', '.join(map(str, self._files))}")

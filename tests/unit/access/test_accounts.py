@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import traceback
 from pathlib import Path
 
 import pytest
@@ -135,8 +136,8 @@ def test_a_replay_with_another_body_or_topic_is_found_out(room: Files) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
-        ("accounts:\n- accessKey: abcdefg\n  secretKey: [", 3, "expected the node content"),
-        ("accounts:\n\t- accessKey: abcdefg\n", 2, "cannot start any token"),
+        ("accounts:\n- accessKey: abcdefg\n  secretKey: [", 3, "it is no YAML from there on"),
+        ("accounts:\n\t- accessKey: abcdefg\n", 2, "it is no YAML from there on"),
         (
             "accounts:\n- accessKey: abcdefgh\n  secretKey: abcdefgh\n- accessKey: abc\n  secretKey: sesame-open\n",
             4,
@@ -146,9 +147,9 @@ def test_a_replay_with_another_body_or_topic_is_found_out(room: Files) -> None:
         ("accounts:\n- plain\n", 2, "an account is no mapping"),
         ("accounts:\n  accessKey: abcdefgh\n", 2, "accounts is no list"),
         ("- accessKey: abcdefgh\n", 1, "it is no mapping"),
-        ("globalWhiteRemoteAddresses:\n- 10.0.0.1\n- 10.0.0\n", 2, "'10.0.0' is no address"),
-        (with_alice("whiteRemoteAddress: host"), 2, "'host' is no address"),
-        (with_alice("topicPerms: [A]"), 2, "Parse resource permission failed for topicPerms: A"),
+        ("globalWhiteRemoteAddresses:\n- 10.0.0.1\n- 10.0.0\n", 2, "globalWhiteRemoteAddresses has what is no address pattern"),
+        (with_alice("whiteRemoteAddress: host"), 2, "whiteRemoteAddress has what is no address pattern"),
+        (with_alice("topicPerms: [A]"), 2, "Parse resource permission failed for topicPerms; write name=PUB"),
         ("\ufffe", 1, ""),
     ],
 )
@@ -158,6 +159,36 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line_and_without_secrets(tex
     assert caught.value.line == line
     assert reason in caught.value.reason
     assert not any(secret in str(caught.value) for secret in (*SECRETS, "sesame-open"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            f"accounts:\n- accessKey: operator\n  secretKey: {sign}sesame-open\n"
+            for sign in ("*", "!", "!a!", "%", "'a' ", "@", "[", '"\\x')
+        ),
+        "accounts:\n- accessKey: operator\n  secretKey: &sesame-open x\n  other: &sesame-open y\n",
+        "%sesame-open\n%TAG ! sesame-open\n%TAG ! sesame-open\n---\naccounts:\n",
+        "globalWhiteRemoteAddresses: [sesame-open]\n",
+        "globalWhiteRemoteAddresses: sesame-open\n",
+        "accounts:\n- sesame-open\n",
+        "accounts:\n- accessKey: sesame-open\n  secretKey: short\n",
+        "sesame-open\n",
+        with_alice("topicPerms: [sesame-open]"),
+        with_alice("groupPerms: [a=b=sesame-open]"),
+        with_alice("whiteRemoteAddress: sesame-open"),
+        with_alice("whiteRemoteAddress: 1.2.3.{sesame-open}"),
+    ],
+)
+def test_nothing_that_stands_in_a_broken_file_reaches_a_log(text: str, room: Files, caplog: pytest.LogCaptureFixture) -> None:
+    room.write(text)
+    room.files.reload_if_changed()
+    assert "account_file_broken" in caplog.text
+    assert "sesame" not in caplog.text
+    with pytest.raises(ConfigurationError) as caught:
+        AccountFiles(room.folder, lambda: 0).load()
+    assert "sesame" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_keys_are_the_texts_that_stand_there() -> None:
@@ -250,7 +281,7 @@ def test_what_could_not_be_used_changes_nothing(room: Files) -> None:
     before = room.files.default_path.read_bytes()
     with pytest.raises(ValueError, match="length should longer than 6"):
         room.files.put({"accessKey": "carol-key", "secretKey": "short"})
-    with pytest.raises(BadAccountFile, match="'nowhere' is no address"):
+    with pytest.raises(ValueError, match="'nowhere' is no address"):
         room.files.set_white(["nowhere"])
     with pytest.raises(NotFound, match="none of the files"):
         room.files.set_white(["10.0.0.1"], room.folder / "other.yml")
