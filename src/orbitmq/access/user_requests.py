@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from orbitmq.access.policies import Acl, PolicyType, ResourcePattern, user_of
+from orbitmq.access.policies import Acl, Match, PolicyType, ResourcePattern, user_of
 from orbitmq.access.signatures import is_signed
 from orbitmq.access.user_store import UserStore
-from orbitmq.access.users import User, UserStatus, UserType, acl_of, info_of, member
+from orbitmq.access.users import User, UserStatus, UserType, info_of, member, new_acl
 from orbitmq.common.errors import AlreadyExists, NotFound, ProtocolError, RequestRefused
 from orbitmq.protocol.bodies.access import AclInfo, UserInfo, encode_list
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -113,15 +113,21 @@ def _told(store: UserStore, request: RemotingCommand, user: User) -> UserInfo:
 def _put_acl(store: UserStore, request: RemotingCommand) -> RemotingCommand:
     subject = auth.CreateAclRequestHeader.from_fields(request.ext_fields).subject
     info = AclInfo.decode(request.body or b"{}")
-    store.put_acl(acl_of(info if info.subject else replace(info, subject=subject)))
+    store.put_acl(new_acl(info if info.subject else replace(info, subject=subject)))
     return request.answer(ResponseCode.SUCCESS)
 
 
 def _delete_acl(store: UserStore, request: RemotingCommand) -> RemotingCommand:
     header = auth.DeleteAclRequestHeader.from_fields(request.ext_fields)
-    resource = ResourcePattern.parse(header.resource) if header.resource and header.resource.strip() else None
+    resource = _pattern_to_delete(header.resource) if header.resource and header.resource.strip() else None
     store.delete_acl(user_of(header.subject), member(PolicyType, header.policy_type or None, PolicyType.CUSTOM), resource)
     return request.answer(ResponseCode.SUCCESS)
+
+
+def _pattern_to_delete(text: str) -> ResourcePattern:
+    """A name with a `*` in it may be that of an old rule; a beginning with one would be that of another rule."""
+    pattern = ResourcePattern.parse(text)
+    return pattern if pattern.match is Match.LITERAL else ResourcePattern.of_new_rule(text)
 
 
 def _get_acl(store: UserStore, request: RemotingCommand) -> RemotingCommand:

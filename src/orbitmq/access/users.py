@@ -67,6 +67,13 @@ def told_user(info: UserInfo) -> User:
     return User(info.username or "", info.password or "").changed(info)
 
 
+def new_acl(info: AclInfo) -> Acl:
+    """The rules that somebody wants to be; ValueError when one is illegal, or means something else than it says."""
+    for entry in (entry for policy in info.policies for entry in policy.entries):
+        ResourcePattern.of_new_rule(entry.resource)
+    return acl_of(info)
+
+
 def acl_of(info: AclInfo) -> Acl:
     """The rules that `info` spells, one entry for each resource; ValueError when one is illegal."""
     policies = [policy for policy in info.policies if policy.entries]

@@ -36,7 +36,7 @@ def policy_entry(resources: Sequence[str], actions: Sequence[str], decision: str
     try:
         wanted = frozenset(member(Action, each, None) for each in actions)
         said = member(Decision, decision, None)
-        return [PolicyEntry(ResourcePattern.parse(each), wanted, said, tuple(sources)) for each in resources]
+        return [PolicyEntry(ResourcePattern.of_new_rule(each), wanted, said, tuple(sources)) for each in resources]
     except ValueError as problem:
         raise ConfigurationError(str(problem)) from problem
 

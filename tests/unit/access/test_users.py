@@ -27,6 +27,7 @@ from orbitmq.protocol.headers.base import Header
 from orbitmq.protocol.headers.named_resources import ResourceKind
 
 PEER = "10.0.0.1:4711"
+STARS_INSIDE = ("Topic:a*b*", "Topic:a*b", "Topic:**", "Topic:*a", "*:a")
 CLUSTER = Resource(ResourceKind.CLUSTER, "C")
 
 
@@ -272,6 +273,7 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(
     ("bad", "why"),
     [
         (entry("Queue:x", "Pub"), "The resource 'Queue:x' is null or illegal"),
+        *((entry(name, "Pub"), f"The resource '{name}' is illegal: a * stands at the end only") for name in STARS_INSIDE),
         (entry("Topic:x"), "The actions is empty."),
         (entry("Topic:x", "Any"), "The actions can not be Any."),
         (entry("Topic:x", "Fly"), "The Action 'Fly' is null or illegal"),
@@ -376,6 +378,25 @@ def test_credentials_that_cannot_be_read_are_not_repeated(tmp_path: Path, key: s
         AccessControl(AccessSettings(**{key: text}), cluster="C", users=tmp_path, now_ms=lambda: 0)  # type: ignore[arg-type]
     assert "hush-hush" not in str(caught.value)
     assert "cannot be used: write it as" in str(caught.value)
+
+
+def test_rules_that_were_kept_with_a_star_inside_are_read_and_can_be_deleted(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    server.add(ALICE, entry("Topic:kept", "Pub"))
+    written = (tmp_path / "acls.json").read_text()
+    other, third = written.replace("kept", "a*b*"), written.replace("kept", "a*b")
+    for text, read in ((other, "Topic:a*"), (third, "Topic:a*b")):
+        (tmp_path / "acls.json").write_text(text)
+        server = Server(tmp_path)
+        assert server.control.users is not None
+        ((only,),) = (policy.entries for policy in server.control.users.acls[ALICE.access_key].policies)
+        assert str(only.resource) == read
+        unread = auth.DeleteAclRequestHeader(subject="User:alice-key", policy_type="Custom", resource="Topic:a*c*")
+        code, remark = server.tell(RequestCode.AUTH_DELETE_ACL, unread)
+        assert (code, "a * stands at the end only" in (remark or "")) == (16, True)
+        header = auth.DeleteAclRequestHeader(subject="User:alice-key", policy_type="Custom", resource=read)
+        assert server.tell(RequestCode.AUTH_DELETE_ACL, header) == (0, None)
+        assert server.control.users.acls == {}
 
 
 # -- audit
