@@ -36,12 +36,13 @@ class _Stamp(NamedTuple):
 class AccountFiles:
     """From `load`, `accounts` is what all files say."""
 
-    def __init__(self, folder: Path, now_ms: Callable[[], int], topic_at: TopicAt = nowhere) -> None:
+    def __init__(self, folder: Path, now_ms: Callable[[], int], topic_at: TopicAt = nowhere, reply_topic: str | None = None) -> None:
         self.default_path = folder / "plain_acl.yml"
         self.accounts = Accounts({}, ())
         self._folder = folder / "acl"
         self._now_ms = now_ms
         self._topic_at = topic_at
+        self._reply_topic = reply_topic
         self._files: dict[Path, AccountFile] = {}
         self._stamps: dict[Path, _Stamp] = {}
         self._of_key: dict[str, Path] = {}
@@ -105,7 +106,8 @@ class AccountFiles:
                     log.warning(
                         "account_repeated access_key=%s file=%s counts=%s", account.access_key, path, self._of_key[account.access_key]
                     )
-        self.accounts = Accounts(accounts, [matches for file in self._files.values() for matches in file.white], self._topic_at)
+        white = [matches for file in self._files.values() for matches in file.white]
+        self.accounts = Accounts(accounts, white, self._topic_at, self._reply_topic)
 
     # -- telling
 

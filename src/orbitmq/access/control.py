@@ -15,7 +15,7 @@ from orbitmq.access.account_requests import AccountRequests
 from orbitmq.access.addresses import host_of, network
 from orbitmq.access.credentials import Credentials, RequestSigner
 from orbitmq.access.guards import Guard, UserChecker, guard_of_accounts, guard_of_users
-from orbitmq.access.requests import TopicAt, nowhere
+from orbitmq.access.requests import TopicAt, nowhere, reply_topic_of
 from orbitmq.access.user_requests import UserRequests
 from orbitmq.access.user_store import UserStore
 from orbitmq.access.users import new_user
@@ -69,7 +69,7 @@ class AccessControl:
         self._first = _first_user(settings.init_authentication_user)
         self.signers: list[RequestSigner] = [] if self._inner is None else [RequestSigner(self._inner)]
         self.users = UserStore(users) if settings.authentication_enabled else None
-        self.files = None if accounts is None else AccountFiles(accounts, now_ms, topic_at)
+        self.files = None if accounts is None else AccountFiles(accounts, now_ms, topic_at, reply_topic_of(cluster))
         self.guards: list[Guard] = []
         if self.users is not None:
             checker = UserChecker(

@@ -24,6 +24,7 @@ from orbitmq.access.requests import (
     actions_on,
     naming_of,
     nowhere,
+    reply_topic_of,
     resources_of,
 )
 from orbitmq.access.signatures import is_signed
@@ -135,6 +136,7 @@ class UserChecker:
         self._unauthenticated = frozenset(unauthenticated)
         self._unauthorized = frozenset(unauthorized)
         self._topic_at = topic_at
+        self._reply_topic = reply_topic_of(cluster)
         self._remembered = Remembered()
         self._rules: object = None  # by which they were decided
 
@@ -185,7 +187,7 @@ class UserChecker:
             raise Denied(why, who=user.name, resource=str(self._cluster))
         if not actions:
             return
-        resources = resources_of(request, self._topic_at)
+        resources = resources_of(request, self._topic_at, self._reply_topic)
         if not resources and request.code not in MAY_NAME_NOTHING:
             resources = [self._cluster]
         for resource in resources:
