@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from access_room import ALICE, BOB, OPERATOR, SECRETS, signed
+from orbitmq.access.audit import AUDIT, LINES_MAX
 from orbitmq.access.control import AccessControl
 from orbitmq.access.credentials import Credentials
-from orbitmq.access.guards import AUDIT
 from orbitmq.access.policies import Acl, Decision, Policy, PolicyEntry, PolicyType, ResourcePattern
 from orbitmq.access.requests import Action, Resource, group, topic
 from orbitmq.access.user_store import UserStore
@@ -423,6 +423,12 @@ def test_a_denial_is_one_line_of_the_audit_log_and_no_secret_is_ever_logged(serv
         ]
     assert not any(secret in caplog.text for secret in SECRETS)
     assert not any(secret in repr((server.control.users and server.control.users.users, ALICE)) for secret in SECRETS)
+
+
+def test_a_peer_that_is_refused_all_the_time_does_not_fill_the_log(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(1_000):
+        assert server.ask(send("T"), None).remark == "username cannot be null."
+    assert len(caplog.records) == LINES_MAX
 
 
 def test_texts_of_peers_are_cut_in_the_log_and_in_answers(server: Server, caplog: pytest.LogCaptureFixture) -> None:
