@@ -12,7 +12,7 @@ from dataclasses import replace
 from orbitmq.access.policies import Acl, Match, PolicyType, ResourcePattern, user_of
 from orbitmq.access.signatures import is_signed
 from orbitmq.access.user_store import UserStore
-from orbitmq.access.users import User, UserStatus, UserType, info_of, member, new_acl
+from orbitmq.access.users import User, UserType, info_of, member, new_acl
 from orbitmq.common.errors import AlreadyExists, NotFound, ProtocolError, RequestRefused
 from orbitmq.protocol.bodies.access import AclInfo, UserInfo, encode_list
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -162,6 +162,4 @@ def _asks_a_super_user(store: UserStore, request: RemotingCommand) -> bool:
     """Whether a super user signed; looked at here too, since no guard does for the codes of `authenticationWhitelist`."""
     fields = request.ext_fields or {}
     user = store.users.get(fields.get(ACCESS_KEY, ""))
-    if user is None or not user.is_super or user.status is UserStatus.DISABLE:
-        return False
-    return is_signed(fields, request.body, user.password)
+    return user is not None and user.is_enabled_super and is_signed(fields, request.body, user.password)

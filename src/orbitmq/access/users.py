@@ -40,6 +40,11 @@ class User:
     def is_super(self) -> bool:
         return self.type is UserType.SUPER
 
+    @property
+    def is_enabled_super(self) -> bool:
+        """Whether it can let in, and change, everybody."""
+        return self.is_super and self.status is UserStatus.ENABLE
+
     def changed(self, info: UserInfo) -> User:
         """The user with what `info` says in place; ValueError when that is illegal."""
         return replace(

@@ -234,6 +234,32 @@ def test_only_super_users_make_or_change_super_users(server: Server) -> None:
     assert server.tell(RequestCode.AUTH_CREATE_USER, auth.CreateUserRequestHeader(username="boss"), boss) == (0, None)
 
 
+def test_the_only_enabled_super_user_stays_one(server: Server) -> None:
+    header = auth.UpdateUserRequestHeader(username=OPERATOR.access_key)
+    changes = (
+        (3002, header, UserInfo(user_status="disable").encode()),
+        (3002, header, UserInfo(user_type="Normal").encode()),
+        (3003, auth.DeleteUserRequestHeader(username=OPERATOR.access_key), None),
+    )
+    server.add(ALICE)
+    refused = (
+        16,
+        "operator is the only enabled super user, without whom nobody could change users; make another one first",
+    )
+    for change in changes:
+        assert server.tell(*change) == refused
+        assert server.ask(RemotingCommand(25)).code == ResponseCode.SUCCESS
+    assert server.tell(3002, header, UserInfo(password=OPERATOR.secret_key, user_status="enable").encode()) == (0, None)
+    server.add(BOB, type="Super")
+    disabled = UserInfo(user_status="disable").encode()
+    assert server.tell(3002, auth.UpdateUserRequestHeader(username=BOB.access_key), disabled) == (0, None)
+    assert [server.tell(*change) for change in changes] == [refused] * 3, "one that is disabled does not count"
+    enabled = UserInfo(user_status="enable").encode()
+    assert server.tell(3002, auth.UpdateUserRequestHeader(username=BOB.access_key), enabled) == (0, None)
+    assert server.tell(*changes[0]) == (0, None)
+    assert server.tell(*changes[2], who=BOB) == (0, None)
+
+
 @pytest.mark.parametrize(
     ("code", "header", "body", "answer"),
     [
