@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -287,6 +288,63 @@ def test_what_could_not_be_used_changes_nothing(room: Files) -> None:
         room.files.set_white(["10.0.0.1"], room.folder / "other.yml")
     assert room.files.default_path.read_bytes() == before
     assert room.allows(send("Allowed"), ALICE)
+
+
+WRITES: list[Callable[[AccountFiles], None]] = [
+    lambda files: files.put({"accessKey": ALICE.access_key, "defaultTopicPerm": "PUB", "admin": "false"}),
+    lambda files: files.put({"accessKey": "carol-key", "secretKey": "carol-secret", "admin": "false"}),
+    lambda files: files.delete(ALICE.access_key),
+    lambda files: files.set_white(["10.0.0.1"]),
+]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_change_by_an_editor_survives_a_request_that_comes_before_it_was_read(room: Files, write: Callable[[AccountFiles], None]) -> None:
+    room.write(PLAIN_ACL + "- {accessKey: newcomer, secretKey: newcomer-secret, defaultTopicPerm: PUB}\n")
+    write(room.files)
+    assert "newcomer-secret" in room.files.default_path.read_text()
+    assert room.allows(send("T"), Credentials("newcomer", "newcomer-secret"))
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_a_broken_file_is_not_overwritten(room: Files, write: Callable[[AccountFiles], None], is_noticed: bool) -> None:
+    broken = "accounts:\n- {accessKey: handmade, secretKey: handmade-secret\n"
+    room.write(broken)
+    if is_noticed:
+        room.files.reload_if_changed()
+    with pytest.raises(
+        ValueError, match=r"plain_acl.yml cannot be used as it is now, .*: line \d: it is no YAML .*; mend it first"
+    ) as caught:
+        write(room.files)
+    assert "handmade" not in str(caught.value)
+    assert room.files.default_path.read_text() == broken
+    assert room.allows(send("Allowed"), ALICE), "the rules are those that it had"
+    room.write(PLAIN_ACL)
+    write(room.files)
+
+
+def test_a_file_that_could_not_be_read_is_read_as_soon_as_it_can(
+    room: Files, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    room.write(PLAIN_ACL.replace("Allowed=", "Other="))
+    accounts = room.files.accounts
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", refuse)
+        for _ in range(3):
+            room.files.reload_if_changed()
+        with pytest.raises(ValueError, match="cannot be used as it is now, and would be overwritten: Permission denied; mend it first"):
+            room.files.set_white([])
+    assert caplog.text.count("account_file_unreadable") == 1, "it is said once"
+    assert room.files.accounts is accounts, "what was decided by the rules still holds"
+    room.files.reload_if_changed()
+    assert room.allows(send("Other"), ALICE)
+    caplog.clear()
+    room.files.reload_if_changed()
+    assert caplog.text == ""
 
 
 def test_a_file_that_is_made_is_for_its_owner_only(tmp_path: Path) -> None:
