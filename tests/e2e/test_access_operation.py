@@ -249,7 +249,10 @@ def test_a_broker_without_the_right_keys_is_not_registered(caplog: pytest.LogCap
 def test_users_and_rules_are_kept_by_the_shell(users: LocalCluster, tmp_path: Path) -> None:
     shell = Shell(users.name_server)
     keys = ("--access-key", OPERATOR.access_key, "--secret-key", OPERATOR.secret_key)
-    assert "username cannot be null" in shell.fails("access", "user", "ls")
+    for words in (("access", "user", "ls"), ("message", "send", "T", "hello")):
+        told = shell.fails(*words)
+        assert "username cannot be null" in told
+        assert "give --access-key and --secret-key, or --key-file, or set ORBITMQ_ACCESS_KEY and ORBITMQ_SECRET_KEY" in told
     assert shell.run("access", "user", "create", ALICE.access_key, "--password", ALICE.secret_key, *keys).exit_code == 0
     assert shell.run("access", "user", "create", "asked", *keys, stdin="pass-word\npass-word\n").exit_code == 0
     assert (
