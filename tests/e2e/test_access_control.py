@@ -169,6 +169,20 @@ def test_nobody_ends_a_transaction_in_a_topic_of_others(mq: LocalCluster) -> Non
     assert ended(own).code == ResponseCode.SUCCESS
 
 
+def test_replies_go_without_a_right_to_the_reply_topic_of_the_cluster_only(mq: LocalCluster) -> None:
+    def replied(topic: str) -> RemotingCommand:
+        properties = "UNIQ_KEY\x01R\x02REPLY_TO_CLIENT\x01nobody\x02"
+        fields = {"a": "alices", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": properties, "j": "0"}
+        return ask(mq.broker_address(), RemotingCommand(RequestCode.SEND_REPLY_MESSAGE_V2, ext_fields=fields, body=b"x"), ALICE)
+
+    refused = replied("new_REPLY_TOPIC")
+    assert re.search(DENIED.replace("Denied", "new_REPLY_TOPIC"), refused.remark or ""), refused
+    taken = replied("DefaultCluster_REPLY_TOPIC")
+    assert "permission" not in (taken.remark or ""), taken
+    config = ask(mq.broker_address(), RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG), OPERATOR).body or b""
+    assert (b"DefaultCluster_REPLY_TOPIC" in config, b"new_REPLY_TOPIC" in config) == (True, False)
+
+
 def test_nothing_that_a_broker_serves_goes_unchecked(mq: LocalCluster) -> None:
     for code in RequestCode:
         answer = ask(mq.broker_address(), RemotingCommand.request(code))

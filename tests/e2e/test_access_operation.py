@@ -16,6 +16,7 @@ from interop.frames import Request
 from interop.frames import ask as ask_raw
 from orbitmq import Credentials, Message, Producer, RequestRefused, SendFailed
 from orbitmq.admin import Admin
+from orbitmq.admin.access import Where, policy_entry
 from orbitmq.protocol import frame
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
@@ -248,7 +249,10 @@ def test_a_broker_without_the_right_keys_is_not_registered(caplog: pytest.LogCap
 def test_users_and_rules_are_kept_by_the_shell(users: LocalCluster, tmp_path: Path) -> None:
     shell = Shell(users.name_server)
     keys = ("--access-key", OPERATOR.access_key, "--secret-key", OPERATOR.secret_key)
-    assert "username cannot be null" in shell.fails("access", "user", "ls")
+    for words in (("access", "user", "ls"), ("message", "send", "T", "hello")):
+        told = shell.fails(*words)
+        assert "username cannot be null" in told
+        assert "give --access-key and --secret-key, or --key-file, or set ORBITMQ_ACCESS_KEY and ORBITMQ_SECRET_KEY" in told
     assert shell.run("access", "user", "create", ALICE.access_key, "--password", ALICE.secret_key, *keys).exit_code == 0
     assert shell.run("access", "user", "create", "asked", *keys, stdin="pass-word\npass-word\n").exit_code == 0
     assert (
@@ -285,6 +289,19 @@ def test_users_and_rules_are_kept_by_the_shell(users: LocalCluster, tmp_path: Pa
     assert "there is no user alice-key" in shell.fails("access", "user", "delete", ALICE.access_key, *keys)
     del shell.environment["ORBITMQ_SECRET_KEY"]
     assert "one key is missing" in shell.fails("access", "user", "ls", code=2)
+
+
+def test_whoever_may_look_at_users_lists_them_without_their_passwords(users: LocalCluster) -> None:
+    async def scenario() -> None:
+        async with Admin(settings(users.name_server, OPERATOR)) as admin:
+            for where in (Where(), Where(name_servers=True)):
+                await admin.access.create_user(ALICE.access_key, ALICE.secret_key, where=where)
+                await admin.access.create_acl(ALICE.access_key, policy_entry(["Cluster:*"], ["Get"], "Allow"), where)
+        async with Admin(settings(users.name_server, ALICE)) as admin:
+            (found,) = (await admin.access.users()).values()
+        assert [(user.name, user.password) for user in found] == [(ALICE.access_key, ""), (OPERATOR.access_key, "")]
+
+    run(scenario)
 
 
 def test_what_a_broker_did_not_do_is_not_done_at_half(users: LocalCluster) -> None:

@@ -5,7 +5,7 @@
     dataVersion: [{counter, timestamp}]
 
 Every scalar is read as the text that stands there, so that a key 0123456 stays what it is. Names that are not known are kept. No error
-repeats a secret.
+repeats what stands in the file: wherever a secret was put by mistake, it stays there.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ ACCOUNTS: Final = "accounts"
 VERSION: Final = "dataVersion"
 ACCESS_KEY: Final = "accessKey"
 ADMIN: Final = "admin"
+_WHITE_ADDRESS: Final = "whiteRemoteAddress"
 
 Members = dict[str, Any]
 _UNVERSIONED: Final = DataVersion()
+_NO_YAML: Final = "it is no YAML from there on; indent with spaces, close what is open, put quotes around texts with *, &, ! or %"
 
 
 class BadAccountFile(ValueError):
@@ -65,7 +67,7 @@ class AccountFile:
             node = yaml.compose(data, Loader=yaml.BaseLoader)
         except yaml.MarkedYAMLError as problem:
             mark = problem.problem_mark or problem.context_mark
-            raise BadAccountFile(problem.problem or "no YAML", 1 if mark is None else mark.line + 1) from None
+            raise BadAccountFile(_NO_YAML, 1 if mark is None else mark.line + 1) from None
         except (yaml.YAMLError, UnicodeDecodeError):
             raise BadAccountFile("it is not text in UTF-8", 1) from None
         if node is None or (isinstance(node, yaml.ScalarNode) and not node.value):
@@ -78,8 +80,8 @@ class AccountFile:
         for address in _list(members, WHITE_ADDRESSES, lines):
             try:
                 white.append(pattern(_text(address)))
-            except ValueError as problem:
-                raise BadAccountFile(str(problem), lines[WHITE_ADDRESSES][0]) from None
+            except ValueError:
+                raise BadAccountFile(_no_address(WHITE_ADDRESSES), lines[WHITE_ADDRESSES][0]) from None
         accounts = []
         for number, account in enumerate(_list(members, ACCOUNTS, lines)):
             try:
@@ -98,13 +100,17 @@ def encode(members: Mapping[str, Any], version: DataVersion) -> bytes:
 
 
 def account_of(members: Any) -> Account:
-    """The account that members spell; ValueError says what is wrong, without its secret."""
+    """The account that members spell; ValueError says what is wrong, and repeats none of them."""
     if not isinstance(members, dict):
         raise ValueError("an account is no mapping; it needs accessKey and secretKey")
     key, secret = _text(members.get(ACCESS_KEY)), _text(members.get("secretKey"))
     if len(key) < KEY_LENGTH_MIN or len(secret) < KEY_LENGTH_MIN:
-        raise ValueError(f"The accessKey={key} and its secretKey cannot be null and length should longer than 6")
-    white = _text(members.get("whiteRemoteAddress"))
+        raise ValueError("The accessKey and its secretKey cannot be null and length should longer than 6")
+    white = _text(members.get(_WHITE_ADDRESS))
+    try:
+        is_white = pattern(white)
+    except ValueError:
+        raise ValueError(_no_address(_WHITE_ADDRESS)) from None
     permissions = {
         **_permissions(members, "groupPerms", group),
         **_permissions(members, "topicPerms", lambda name: Resource(ResourceKind.TOPIC, name)),
@@ -114,7 +120,7 @@ def account_of(members: Any) -> Account:
         secret_key=secret,
         is_admin=_text(members.get(ADMIN)).lower() == "true",
         white_address=white or None,
-        is_white=pattern(white),
+        is_white=is_white,
         topic_permission=_permission(_text(members.get("defaultTopicPerm"))),
         group_permission=_permission(_text(members.get("defaultGroupPerm"))),
         permissions=permissions,
@@ -129,6 +135,10 @@ def check_permissions(texts: list[str]) -> None:
             raise ValueError(f"Parse resource permission error for {text}. Write name=PERMISSION with one of {', '.join(PERMISSIONS)}")
 
 
+def _no_address(name: str) -> str:
+    return f"{name} has what is no address pattern; write 192.168.0.1, 192.168.0.{{1,2}}, 192.168.1-5.* or 2001:db8::1"
+
+
 def _permission(text: str) -> Permission:
     return PERMISSIONS.get(text.strip(), DENY)  # whatever is not known denies, as in the original
 
@@ -139,7 +149,7 @@ def _permissions(members: Members, name: str, of: Any) -> dict[Resource, Permiss
     for text in listed if isinstance(listed, list) else []:
         parts = [part for part in _text(text).split("=") if part]
         if len(parts) != 2:
-            raise ValueError(f"Parse resource permission failed for {name}: {text}; write name=PUB, name=SUB, name=PUB|SUB or name=DENY")
+            raise ValueError(f"Parse resource permission failed for {name}; write name=PUB, name=SUB, name=PUB|SUB or name=DENY")
         found[of(parts[0].strip())] = _permission(parts[1])
     return found
 

@@ -60,7 +60,7 @@ class Account:
     group_permission: Permission = DENY
     permissions: Mapping[Resource, Permission] = field(default_factory=dict)
 
-    def check(self, request: RemotingCommand, topic_at: TopicAt = nowhere) -> None:
+    def check(self, request: RemotingCommand, topic_at: TopicAt = nowhere, reply_topic: str | None = None) -> None:
         """Denied unless the account may do what the request asks for."""
         actions = ACCOUNT_ACTIONS.get(request.code)
         if actions is None:
@@ -69,7 +69,7 @@ class Account:
             actions = DENY
         if not actions or (self.is_admin and not self.permissions):
             return
-        resources = resources_of(request, topic_at)
+        resources = resources_of(request, topic_at, reply_topic)
         if not resources and request.code not in MAY_NAME_NOTHING:
             resources = [_NO_TOPIC]
         for resource in resources:
@@ -90,9 +90,12 @@ class Account:
 class Accounts:
     """All accounts, and the addresses that need none; replaced as a whole when files change."""
 
-    def __init__(self, accounts: Mapping[str, Account], white: Sequence[Matches], topic_at: TopicAt = nowhere) -> None:
+    def __init__(
+        self, accounts: Mapping[str, Account], white: Sequence[Matches], topic_at: TopicAt = nowhere, reply_topic: str | None = None
+    ) -> None:
         self.by_key = accounts
         self._topic_at = topic_at
+        self._reply_topic = reply_topic
         self._white = white
         self._white_hosts: dict[str, bool] = {}  # those that asked
         self._remembered = Remembered()
@@ -114,9 +117,9 @@ class Accounts:
             raise Denied(f"Check signature failed for accessKey={key}", who=key)
         naming = naming_of(request)
         if naming is None:
-            account.check(request, self._topic_at)
+            account.check(request, self._topic_at, self._reply_topic)
         elif (key, host, naming) not in self._remembered:
-            account.check(request, self._topic_at)
+            account.check(request, self._topic_at, self._reply_topic)
             self._remembered.add(key, host, naming)
 
     @property

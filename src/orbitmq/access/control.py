@@ -13,16 +13,17 @@ from typing import Final, Protocol
 from orbitmq.access.account_files import CHECK_PERIOD_S, AccountFiles
 from orbitmq.access.account_requests import AccountRequests
 from orbitmq.access.addresses import host_of, network
+from orbitmq.access.audit import Audit
 from orbitmq.access.credentials import Credentials, RequestSigner
 from orbitmq.access.guards import Guard, UserChecker, guard_of_accounts, guard_of_users
-from orbitmq.access.requests import TopicAt, nowhere
+from orbitmq.access.requests import TopicAt, nowhere, reply_topic_of
 from orbitmq.access.user_requests import UserRequests
 from orbitmq.access.user_store import UserStore
 from orbitmq.access.users import new_user
 from orbitmq.common.errors import ConfigurationError, ProtocolError
 from orbitmq.protocol.bodies.access import UserInfo
 
-RELOAD_PERIOD_S: Final = CHECK_PERIOD_S
+TICK_PERIOD_S: Final = CHECK_PERIOD_S
 
 
 class ControlSettings(Protocol):
@@ -64,12 +65,13 @@ class AccessControl:
         topic_at: TopicAt = nowhere,
     ) -> None:
         self._cluster = cluster
+        self._audit = Audit(now_ms)
         inner = settings.inner_client_authentication_credentials
         self._inner = Credentials.from_json(inner, "innerClientAuthenticationCredentials") if inner else None
         self._first = _first_user(settings.init_authentication_user)
         self.signers: list[RequestSigner] = [] if self._inner is None else [RequestSigner(self._inner)]
         self.users = UserStore(users) if settings.authentication_enabled else None
-        self.files = None if accounts is None else AccountFiles(accounts, now_ms, topic_at)
+        self.files = None if accounts is None else AccountFiles(accounts, now_ms, topic_at, reply_topic_of(cluster))
         self.guards: list[Guard] = []
         if self.users is not None:
             checker = UserChecker(
@@ -80,10 +82,10 @@ class AccessControl:
                 unauthorized=_codes(settings.authorization_whitelist, "authorizationWhitelist"),
                 topic_at=topic_at,
             )
-            self.guards.append(guard_of_users(checker))
+            self.guards.append(guard_of_users(checker, self._audit))
         if self.files is not None:
             files = self.files
-            self.guards.append(guard_of_accounts(lambda: files.accounts))
+            self.guards.append(guard_of_accounts(lambda: files.accounts, self._audit))
         self.believes_preamble_of = _trusted(settings.trusted_proxies, by_default=not self.guards)
 
     @property
@@ -105,6 +107,12 @@ class AccessControl:
                 self.users.ensure_super(self._inner.access_key, self._inner.secret_key)
         if self.files is not None:
             self.files.load()
+
+    def tick(self) -> None:
+        """Read again the files that were changed, and tell which refusals the audit log left out; every `TICK_PERIOD_S`, or so."""
+        if self.files is not None:
+            self.files.reload_if_changed()
+        self._audit.tick()
 
     @property
     def is_silent(self) -> bool:

@@ -1,17 +1,17 @@
 """Guards: hooks before the handlers of a server that let pass what is allowed, refuse the rest, and tell the audit log of that.
 
 Everything that a server dispatches comes by here while access control is on: a hook that hears all requests keeps kernels from taking any
-before. Nothing that is logged or answered holds a secret or a signature.
+before. Nothing that is answered holds a secret or a signature.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from orbitmq.access.accounts import Accounts
 from orbitmq.access.addresses import host_of
+from orbitmq.access.audit import Audit
 from orbitmq.access.decisions import Denied
 from orbitmq.access.policies import Decision
 from orbitmq.access.requests import (
@@ -24,6 +24,7 @@ from orbitmq.access.requests import (
     actions_on,
     naming_of,
     nowhere,
+    reply_topic_of,
     resources_of,
 )
 from orbitmq.access.signatures import is_signed
@@ -36,7 +37,6 @@ from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.named_resources import ResourceKind
 from orbitmq.protocol.signature import ACCESS_KEY
 
-AUDIT: Final = logging.getLogger("orbitmq.audit")
 _PREFIX_49: Final = "org.apache.rocketmq.acl.common.AclException: "
 _NAMES: Final = {int(code): code.name for code in RequestCode}
 _TEXT_MAX: Final = 200  # of what a peer sent, in the log and in answers
@@ -60,8 +60,9 @@ class Checker(Protocol):
 class Guard:
     """A checker as the hook around requests that it is; `code` and `prefix` are how refusals look."""
 
-    def __init__(self, checker: Callable[[], Checker], code: int, prefix: str = "") -> None:
+    def __init__(self, checker: Callable[[], Checker], audit: Audit, code: int, prefix: str = "") -> None:
         self._checker = checker
+        self._audit = audit
         self._code = code
         self._prefix = prefix
 
@@ -69,7 +70,8 @@ class Guard:
         try:
             self._checker().check(host_of(remote_address), request)
         except Denied as denied:
-            AUDIT.warning(
+            self._audit.denied(
+                remote_address,
                 "access_denied who=%s from=%s request=%s resource=%s why=%r",
                 _shown(denied.who),
                 remote_address,
@@ -103,14 +105,14 @@ class Guard:
         return self._checker().secret_of(host_of(remote_address), request)
 
 
-def guard_of_accounts(accounts: Callable[[], Accounts]) -> Guard:
+def guard_of_accounts(accounts: Callable[[], Accounts], audit: Audit) -> Guard:
     """A guard in the style of 4.9: refusals have code 1 and the name of its exception."""
-    return Guard(accounts, ResponseCode.SYSTEM_ERROR, _PREFIX_49)
+    return Guard(accounts, audit, ResponseCode.SYSTEM_ERROR, _PREFIX_49)
 
 
-def guard_of_users(checker: UserChecker) -> Guard:
+def guard_of_users(checker: UserChecker, audit: Audit) -> Guard:
     """A guard as of 5.x: refusals have code 16."""
-    return Guard(lambda: checker, ResponseCode.NO_PERMISSION)
+    return Guard(lambda: checker, audit, ResponseCode.NO_PERMISSION)
 
 
 class UserChecker:
@@ -135,6 +137,7 @@ class UserChecker:
         self._unauthenticated = frozenset(unauthenticated)
         self._unauthorized = frozenset(unauthorized)
         self._topic_at = topic_at
+        self._reply_topic = reply_topic_of(cluster)
         self._remembered = Remembered()
         self._rules: object = None  # by which they were decided
 
@@ -185,7 +188,7 @@ class UserChecker:
             raise Denied(why, who=user.name, resource=str(self._cluster))
         if not actions:
             return
-        resources = resources_of(request, self._topic_at)
+        resources = resources_of(request, self._topic_at, self._reply_topic)
         if not resources and request.code not in MAY_NAME_NOTHING:
             resources = [self._cluster]
         for resource in resources:

@@ -51,8 +51,15 @@ class ResourcePattern:
     name: str = ""
 
     @classmethod
+    def of_new_rule(cls, text: str | None) -> ResourcePattern:
+        """The pattern that a text spells; ValueError also when a `*` stands before its end, where it would not mean what it seems to."""
+        if _ANY in (text or "").strip()[:-1]:
+            raise ValueError(f"The resource {text!r} is illegal: a * stands at the end only, and means every name that begins so")
+        return cls.parse(text)
+
+    @classmethod
     def parse(cls, text: str | None) -> ResourcePattern:
-        """The pattern that a text spells; ValueError when it spells none."""
+        """The pattern that a text spells, which ends before the first `*` as in the original; ValueError when it spells none."""
         wanted = (text or "").strip()
         if wanted == _ANY:
             return cls(ResourceKind.ANY)

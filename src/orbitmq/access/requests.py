@@ -75,13 +75,21 @@ def actions_on(resource: Resource, actions: frozenset[Action]) -> frozenset[Acti
 TopicAt = Callable[[int], str | None]  # the topic of the message at a place in the log; None when there is none
 
 
+def reply_topic_of(cluster: str) -> str:
+    """The topic that replies to askers in a cluster are sent to."""
+    return cluster + REPLY_SUFFIX
+
+
 def nowhere(_offset: int) -> str | None:
     """Of servers that have no log."""
     return None
 
 
-def resources_of(request: RemotingCommand, topic_at: TopicAt = nowhere) -> list[Resource]:
-    """What a request names, by its fields, its body or a message's place; RequestRefused when the body cannot be read."""
+def resources_of(request: RemotingCommand, topic_at: TopicAt = nowhere, reply_topic: str | None = None) -> list[Resource]:
+    """What a request names, by its fields, its body or a message's place; RequestRefused when the body cannot be read.
+
+    A reply in `reply_topic`, that of the cluster, names nothing: only the asker reads it.
+    """
     fields = request.ext_fields or {}
     found: list[Resource] = []
     for kind, name, separator in NAMING_FIELDS.get(request.code, ()):
@@ -100,7 +108,7 @@ def resources_of(request: RemotingCommand, topic_at: TopicAt = nowhere) -> list[
             why = f"the body of request {request.code} cannot be read: {problem}; nothing was changed"
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, why) from problem
     elif request.code in _REPLIES:
-        return [each for each in found if not each.name.endswith(REPLY_SUFFIX)]  # which only the asker reads
+        return [each for each in found if each.name != reply_topic]
     return found
 
 

@@ -1,7 +1,7 @@
 """Requests about users and their rules, 3001 to 3010, of brokers and name servers alike. Answers as the original of 5.5 gives them.
 
-Only super users make or change super users. Without a store access control is off, and all of it is refused: whoever could reach the
-port could prepare a user for the day on which it is on.
+Only super users make or change super users, and hear passwords. Without a store access control is off, and all of it is refused: whoever
+could reach the port could prepare a user for the day on which it is on.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from orbitmq.access.policies import Acl, PolicyType, ResourcePattern, user_of
+from orbitmq.access.policies import Acl, Match, PolicyType, ResourcePattern, user_of
+from orbitmq.access.signatures import is_signed
 from orbitmq.access.user_store import UserStore
-from orbitmq.access.users import UserType, acl_of, info_of, member
+from orbitmq.access.users import User, UserType, info_of, member, new_acl
 from orbitmq.common.errors import AlreadyExists, NotFound, ProtocolError, RequestRefused
 from orbitmq.protocol.bodies.access import AclInfo, UserInfo, encode_list
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -95,27 +96,38 @@ def _delete_user(store: UserStore, request: RemotingCommand) -> RemotingCommand:
 
 def _get_user(store: UserStore, request: RemotingCommand) -> RemotingCommand:
     user = store.users.get(_named(auth.GetUserRequestHeader.from_fields(request.ext_fields).username))
-    return request.answer(ResponseCode.SUCCESS, body=None if user is None else user.info().encode())
+    return request.answer(ResponseCode.SUCCESS, body=None if user is None else _told(store, request, user).encode())
 
 
 def _list_users(store: UserStore, request: RemotingCommand) -> RemotingCommand:
     wanted = auth.ListUsersRequestHeader.from_fields(request.ext_fields).filter or ""
-    found = [store.users[name].info() for name in sorted(store.users) if wanted in name]
+    found = [_told(store, request, store.users[name]) for name in sorted(store.users) if wanted in name]
     return request.answer(ResponseCode.SUCCESS, body=encode_list(found) if found else None)
+
+
+def _told(store: UserStore, request: RemotingCommand, user: User) -> UserInfo:
+    """What the asker hears of a user: the password only as a super user, who copies users with it."""
+    return user.info() if _asks_a_super_user(store, request) else replace(user.info(), password=None)
 
 
 def _put_acl(store: UserStore, request: RemotingCommand) -> RemotingCommand:
     subject = auth.CreateAclRequestHeader.from_fields(request.ext_fields).subject
     info = AclInfo.decode(request.body or b"{}")
-    store.put_acl(acl_of(info if info.subject else replace(info, subject=subject)))
+    store.put_acl(new_acl(info if info.subject else replace(info, subject=subject)))
     return request.answer(ResponseCode.SUCCESS)
 
 
 def _delete_acl(store: UserStore, request: RemotingCommand) -> RemotingCommand:
     header = auth.DeleteAclRequestHeader.from_fields(request.ext_fields)
-    resource = ResourcePattern.parse(header.resource) if header.resource and header.resource.strip() else None
+    resource = _pattern_to_delete(header.resource) if header.resource and header.resource.strip() else None
     store.delete_acl(user_of(header.subject), member(PolicyType, header.policy_type or None, PolicyType.CUSTOM), resource)
     return request.answer(ResponseCode.SUCCESS)
+
+
+def _pattern_to_delete(text: str) -> ResourcePattern:
+    """A name with a `*` in it may be that of an old rule; a beginning with one would be that of another rule."""
+    pattern = ResourcePattern.parse(text)
+    return pattern if pattern.match is Match.LITERAL else ResourcePattern.of_new_rule(text)
 
 
 def _get_acl(store: UserStore, request: RemotingCommand) -> RemotingCommand:
@@ -147,5 +159,7 @@ def _is_super(info: UserInfo) -> bool:
 
 
 def _asks_a_super_user(store: UserStore, request: RemotingCommand) -> bool:
-    user = store.users.get((request.ext_fields or {}).get(ACCESS_KEY, ""))
-    return user is not None and user.is_super
+    """Whether a super user signed; looked at here too, since no guard does for the codes of `authenticationWhitelist`."""
+    fields = request.ext_fields or {}
+    user = store.users.get(fields.get(ACCESS_KEY, ""))
+    return user is not None and user.is_enabled_super and is_signed(fields, request.body, user.password)

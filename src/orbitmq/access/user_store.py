@@ -61,20 +61,28 @@ class UserStore:
         log.info("user_created name=%s type=%s", user.name, user.type.value)
 
     def update_user(self, info: UserInfo) -> None:
-        """Change what is said of a user; NotFound when there is none."""
+        """Change what is said of a user; NotFound when there is none, ValueError when it is illegal."""
         user = self._users.get(info.username or "")
         if user is None:
             raise NotFound("The user is not exist")
-        self._set_users({**self._users, user.name: user.changed(replace(info, username=user.name))})
+        users = {**self._users, user.name: user.changed(replace(info, username=user.name))}
+        self._check_that_somebody_rules(users, user.name)
+        self._set_users(users)
         log.info("user_updated name=%s", user.name)
 
     def delete_user(self, name: str) -> None:
-        """Forget a user and its rules; nothing when there is none."""
+        """Forget a user and its rules; nothing when there is none, ValueError when everybody would be locked out."""
         if name in self._users:
-            self._set_users({each: user for each, user in self._users.items() if each != name})
+            users = {each: user for each, user in self._users.items() if each != name}
+            self._check_that_somebody_rules(users, name)
+            self._set_users(users)
             log.info("user_deleted name=%s", name)
         if name in self._acls:
             self._set_acls({each: acl for each, acl in self._acls.items() if each != name})
+
+    def _check_that_somebody_rules(self, users: Mapping[str, User], name: str) -> None:
+        if _rulers(self._users) and not _rulers(users):
+            raise ValueError(f"{name} is the only enabled super user, without whom nobody could change users; make another one first")
 
     # -- rules
 
@@ -122,6 +130,10 @@ class UserStore:
     def _set_acls(self, acls: dict[str, Acl]) -> None:
         _write(self._acls_path, encode_list((info_of(acl) for acl in acls.values()), pretty=True))
         self._acls = acls
+
+
+def _rulers(users: Mapping[str, User]) -> list[User]:
+    return [user for user in users.values() if user.is_enabled_super]
 
 
 def _write(path: Path, data: bytes) -> None:

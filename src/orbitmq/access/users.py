@@ -40,6 +40,11 @@ class User:
     def is_super(self) -> bool:
         return self.type is UserType.SUPER
 
+    @property
+    def is_enabled_super(self) -> bool:
+        """Whether it can let in, and change, everybody."""
+        return self.is_super and self.status is UserStatus.ENABLE
+
     def changed(self, info: UserInfo) -> User:
         """The user with what `info` says in place; ValueError when that is illegal."""
         return replace(
@@ -60,6 +65,18 @@ def new_user(info: UserInfo) -> User:
     if not info.password or not info.password.strip():
         raise ValueError("password can not be blank")
     return User(info.username, info.password).changed(info)
+
+
+def told_user(info: UserInfo) -> User:
+    """The user that a server tells of; its password is blank where the server keeps that to itself."""
+    return User(info.username or "", info.password or "").changed(info)
+
+
+def new_acl(info: AclInfo) -> Acl:
+    """The rules that somebody wants to be; ValueError when one is illegal, or means something else than it says."""
+    for entry in (entry for policy in info.policies for entry in policy.entries):
+        ResourcePattern.of_new_rule(entry.resource)
+    return acl_of(info)
 
 
 def acl_of(info: AclInfo) -> Acl:

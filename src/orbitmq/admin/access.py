@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from orbitmq.access.policies import Acl, Decision, Policy, PolicyEntry, PolicyType, ResourcePattern, subject_of
 from orbitmq.access.requests import Action
-from orbitmq.access.users import User, UserStatus, UserType, acl_of, info_of, member, new_user
+from orbitmq.access.users import User, UserStatus, UserType, acl_of, info_of, member, told_user
 from orbitmq.admin.calls import Calls
 from orbitmq.common.errors import ConfigurationError, NotFound
 from orbitmq.protocol.bodies.access import UserInfo, decode_acls, decode_users
@@ -36,7 +36,7 @@ def policy_entry(resources: Sequence[str], actions: Sequence[str], decision: str
     try:
         wanted = frozenset(member(Action, each, None) for each in actions)
         said = member(Decision, decision, None)
-        return [PolicyEntry(ResourcePattern.parse(each), wanted, said, tuple(sources)) for each in resources]
+        return [PolicyEntry(ResourcePattern.of_new_rule(each), wanted, said, tuple(sources)) for each in resources]
     except ValueError as problem:
         raise ConfigurationError(str(problem)) from problem
 
@@ -48,12 +48,12 @@ class AccessOperations:
         self._calls = calls
 
     async def users(self, filter: str = "", where: Where = EVERYWHERE) -> dict[str, list[User]]:
-        """The users whose names hold a text, by the address of the server that has them."""
+        """The users whose names hold a text, by the address of the server that has them; passwords are told to super users only."""
         header = auth.ListUsersRequestHeader(filter=filter)
 
         async def ask(address: str) -> list[User]:
             body = (await self._calls.ask(address, RequestCode.AUTH_LIST_USER, header)).body
-            return [new_user(info) for info in decode_users(body)] if body else []
+            return [told_user(info) for info in decode_users(body)] if body else []
 
         return await self._calls.change(await self._addresses(where), ask)
 

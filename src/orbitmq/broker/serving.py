@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from orbitmq import kernels
-from orbitmq.access.control import RELOAD_PERIOD_S
+from orbitmq.access.control import TICK_PERIOD_S as ACCESS_PERIOD_S
 from orbitmq.broker.admission import BEAT_MS
 from orbitmq.broker.clients import SCAN_PERIOD_MS
 from orbitmq.broker.config import BrokerConfig
@@ -195,7 +195,7 @@ class Serving:
             Chore(_FILTERS_PERIOD_S, parts.tables.filters.clean),
             Chore(SCAN_PERIOD_MS / 1000, self._filter_servers.scan),
             Chore(SLOW_CONSUMERS_PERIOD_S, slow_consumers.check),
-            *([Chore(RELOAD_PERIOD_S, parts.access.files.reload_if_changed)] if parts.access.files is not None else []),
+            *([Chore(ACCESS_PERIOD_S, parts.access.tick)] if parts.access.guards else []),
         ]
 
     def _others(self) -> list[Processor]:

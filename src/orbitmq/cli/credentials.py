@@ -21,6 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _META: Final = "orbitmq.credentials"
 _KEYS: Final = ("access_key", "secret_key")
 _FILE: Final = "key_file"
+_UNSIGNED: Final = ("username cannot be null", "No accessKey is configured")  # what servers, of 5.x and 4.9, say to whoever does not sign
 
 
 def credential_options(command: F) -> F:
@@ -39,6 +40,14 @@ def credential_options(command: F) -> F:
 def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value and param.name is not None:
         ctx.meta.setdefault(_META, {})[param.name] = (value, ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE)
+
+
+def with_remedy(problem: str) -> str:
+    """What went wrong and, when it was that a server asks for keys, how to give some."""
+    if not any(text in problem for text in _UNSIGNED):
+        return problem
+    options = "--access-key and --secret-key, or --key-file"
+    return f"{problem}; this server asks who you are: give {options}, or set ORBITMQ_ACCESS_KEY and ORBITMQ_SECRET_KEY"
 
 
 def chosen_credentials() -> Credentials | None:

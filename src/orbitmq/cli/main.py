@@ -12,6 +12,7 @@ from typing import IO, Any
 import click
 
 from orbitmq import kernels
+from orbitmq.cli.credentials import with_remedy
 from orbitmq.common.errors import OrbitError, RemoteError
 from orbitmq.version import ROCKETMQ_VERSION, __version__
 
@@ -75,7 +76,7 @@ class Root(click.Group):
         except OrbitError as error:
             if ctx.params["debug"]:
                 raise
-            raise (Unreachable if isinstance(error, RemoteError) else Failure)(str(error)) from error
+            raise (Unreachable if isinstance(error, RemoteError) else Failure)(with_remedy(str(error))) from error
         except KeyboardInterrupt:
             ctx.exit(EXIT_INTERRUPTED)
 

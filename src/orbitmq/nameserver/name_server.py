@@ -87,18 +87,19 @@ class NameServer:
         self._services.add("calls to brokers", stop=client.close)
         self._services.add("requests that wait", stop=dispatcher.close)
         self._services.add("remoting server", start=self._server.start, stop=self._server.stop)
-        self._services.add("housekeeping", start=lambda: self._spawn(self._keep_house(housekeeping)), stop=self._stop_tasks)
+        self._services.add("housekeeping", start=lambda: self._spawn(self._keep_house(housekeeping, access)), stop=self._stop_tasks)
         await self._services.start()
 
     async def stop(self) -> None:
         """Stop listening, close every connection."""
         await self._services.stop()
 
-    async def _keep_house(self, housekeeping: Housekeeping) -> None:
+    async def _keep_house(self, housekeeping: Housekeeping, access: AccessControl) -> None:
         while True:
             await asyncio.sleep(self.config.scan_not_active_broker_interval / 1000)
             try:
                 housekeeping.scan()
+                access.tick()
             except Exception:
                 log.exception("housekeeping failed")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -135,8 +137,8 @@ def test_a_replay_with_another_body_or_topic_is_found_out(room: Files) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
-        ("accounts:\n- accessKey: abcdefg\n  secretKey: [", 3, "expected the node content"),
-        ("accounts:\n\t- accessKey: abcdefg\n", 2, "cannot start any token"),
+        ("accounts:\n- accessKey: abcdefg\n  secretKey: [", 3, "it is no YAML from there on"),
+        ("accounts:\n\t- accessKey: abcdefg\n", 2, "it is no YAML from there on"),
         (
             "accounts:\n- accessKey: abcdefgh\n  secretKey: abcdefgh\n- accessKey: abc\n  secretKey: sesame-open\n",
             4,
@@ -146,9 +148,9 @@ def test_a_replay_with_another_body_or_topic_is_found_out(room: Files) -> None:
         ("accounts:\n- plain\n", 2, "an account is no mapping"),
         ("accounts:\n  accessKey: abcdefgh\n", 2, "accounts is no list"),
         ("- accessKey: abcdefgh\n", 1, "it is no mapping"),
-        ("globalWhiteRemoteAddresses:\n- 10.0.0.1\n- 10.0.0\n", 2, "'10.0.0' is no address"),
-        (with_alice("whiteRemoteAddress: host"), 2, "'host' is no address"),
-        (with_alice("topicPerms: [A]"), 2, "Parse resource permission failed for topicPerms: A"),
+        ("globalWhiteRemoteAddresses:\n- 10.0.0.1\n- 10.0.0\n", 2, "globalWhiteRemoteAddresses has what is no address pattern"),
+        (with_alice("whiteRemoteAddress: host"), 2, "whiteRemoteAddress has what is no address pattern"),
+        (with_alice("topicPerms: [A]"), 2, "Parse resource permission failed for topicPerms; write name=PUB"),
         ("\ufffe", 1, ""),
     ],
 )
@@ -158,6 +160,36 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line_and_without_secrets(tex
     assert caught.value.line == line
     assert reason in caught.value.reason
     assert not any(secret in str(caught.value) for secret in (*SECRETS, "sesame-open"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            f"accounts:\n- accessKey: operator\n  secretKey: {sign}sesame-open\n"
+            for sign in ("*", "!", "!a!", "%", "'a' ", "@", "[", '"\\x')
+        ),
+        "accounts:\n- accessKey: operator\n  secretKey: &sesame-open x\n  other: &sesame-open y\n",
+        "%sesame-open\n%TAG ! sesame-open\n%TAG ! sesame-open\n---\naccounts:\n",
+        "globalWhiteRemoteAddresses: [sesame-open]\n",
+        "globalWhiteRemoteAddresses: sesame-open\n",
+        "accounts:\n- sesame-open\n",
+        "accounts:\n- accessKey: sesame-open\n  secretKey: short\n",
+        "sesame-open\n",
+        with_alice("topicPerms: [sesame-open]"),
+        with_alice("groupPerms: [a=b=sesame-open]"),
+        with_alice("whiteRemoteAddress: sesame-open"),
+        with_alice("whiteRemoteAddress: 1.2.3.{sesame-open}"),
+    ],
+)
+def test_nothing_that_stands_in_a_broken_file_reaches_a_log(text: str, room: Files, caplog: pytest.LogCaptureFixture) -> None:
+    room.write(text)
+    room.files.reload_if_changed()
+    assert "account_file_broken" in caplog.text
+    assert "sesame" not in caplog.text
+    with pytest.raises(ConfigurationError) as caught:
+        AccountFiles(room.folder, lambda: 0).load()
+    assert "sesame" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_keys_are_the_texts_that_stand_there() -> None:
@@ -250,12 +282,69 @@ def test_what_could_not_be_used_changes_nothing(room: Files) -> None:
     before = room.files.default_path.read_bytes()
     with pytest.raises(ValueError, match="length should longer than 6"):
         room.files.put({"accessKey": "carol-key", "secretKey": "short"})
-    with pytest.raises(BadAccountFile, match="'nowhere' is no address"):
+    with pytest.raises(ValueError, match="'nowhere' is no address"):
         room.files.set_white(["nowhere"])
     with pytest.raises(NotFound, match="none of the files"):
         room.files.set_white(["10.0.0.1"], room.folder / "other.yml")
     assert room.files.default_path.read_bytes() == before
     assert room.allows(send("Allowed"), ALICE)
+
+
+WRITES: list[Callable[[AccountFiles], None]] = [
+    lambda files: files.put({"accessKey": ALICE.access_key, "defaultTopicPerm": "PUB", "admin": "false"}),
+    lambda files: files.put({"accessKey": "carol-key", "secretKey": "carol-secret", "admin": "false"}),
+    lambda files: files.delete(ALICE.access_key),
+    lambda files: files.set_white(["10.0.0.1"]),
+]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_change_by_an_editor_survives_a_request_that_comes_before_it_was_read(room: Files, write: Callable[[AccountFiles], None]) -> None:
+    room.write(PLAIN_ACL + "- {accessKey: newcomer, secretKey: newcomer-secret, defaultTopicPerm: PUB}\n")
+    write(room.files)
+    assert "newcomer-secret" in room.files.default_path.read_text()
+    assert room.allows(send("T"), Credentials("newcomer", "newcomer-secret"))
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_a_broken_file_is_not_overwritten(room: Files, write: Callable[[AccountFiles], None], is_noticed: bool) -> None:
+    broken = "accounts:\n- {accessKey: handmade, secretKey: handmade-secret\n"
+    room.write(broken)
+    if is_noticed:
+        room.files.reload_if_changed()
+    with pytest.raises(
+        ValueError, match=r"plain_acl.yml cannot be used as it is now, .*: line \d: it is no YAML .*; mend it first"
+    ) as caught:
+        write(room.files)
+    assert "handmade" not in str(caught.value)
+    assert room.files.default_path.read_text() == broken
+    assert room.allows(send("Allowed"), ALICE), "the rules are those that it had"
+    room.write(PLAIN_ACL)
+    write(room.files)
+
+
+def test_a_file_that_could_not_be_read_is_read_as_soon_as_it_can(
+    room: Files, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    room.write(PLAIN_ACL.replace("Allowed=", "Other="))
+    accounts = room.files.accounts
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", refuse)
+        for _ in range(3):
+            room.files.reload_if_changed()
+        with pytest.raises(ValueError, match="cannot be used as it is now, and would be overwritten: Permission denied; mend it first"):
+            room.files.set_white([])
+    assert caplog.text.count("account_file_unreadable") == 1, "it is said once"
+    assert room.files.accounts is accounts, "what was decided by the rules still holds"
+    room.files.reload_if_changed()
+    assert room.allows(send("Other"), ALICE)
+    caplog.clear()
+    room.files.reload_if_changed()
+    assert caplog.text == ""
 
 
 def test_a_file_that_is_made_is_for_its_owner_only(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.access.requests import ACCOUNT_ACTIONS, USER_ACTIONS, Action, Resource, group, naming_of, resources_of, topic
+from orbitmq.access.requests import ACCOUNT_ACTIONS, USER_ACTIONS, Action, Resource, group, naming_of, reply_topic_of, resources_of, topic
 from orbitmq.broker.config import load_broker
 from orbitmq.broker.parts import Parts
 from orbitmq.broker.serving import Serving
@@ -94,7 +94,7 @@ def request(code: int, body: bytes | None = None, **fields: str) -> RemotingComm
         (request(RequestCode.GET_CONSUME_STATS, consumerGroup="g", topicList="A;B;"), [group("g"), topic("A"), topic("B")]),
         (request(RequestCode.QUERY_CORRECTION_OFFSET, filterGroups="a,b", compareGroup="c", topic="T"), [topic("T"), *map(group, "abc")]),
         (request(RequestCode.REGISTER_BROKER, clusterName="C"), [Resource(ResourceKind.CLUSTER, "C")]),
-        (request(RequestCode.SEND_REPLY_MESSAGE_V2, b="DefaultCluster_REPLY_TOPIC"), []),
+        (request(RequestCode.SEND_REPLY_MESSAGE_V2, b="C_REPLY_TOPIC"), [topic("C_REPLY_TOPIC")]),
         (request(RequestCode.SEND_REPLY_MESSAGE_V2, b="T"), [topic("T")]),
         (request(RequestCode.UNREGISTER_CLIENT, producerGroup="p"), []),
         (request(RequestCode.GET_BROKER_CONFIG), []),
@@ -122,6 +122,21 @@ def request(code: int, body: bytes | None = None, **fields: str) -> RemotingComm
 )
 def test_what_a_request_names_is_found(asked: RemotingCommand, named: list[Resource]) -> None:
     assert resources_of(asked) == named
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        (request(RequestCode.SEND_REPLY_MESSAGE_V2, b="C_REPLY_TOPIC"), []),
+        (request(RequestCode.SEND_REPLY_MESSAGE, topic="C_REPLY_TOPIC"), []),
+        (request(RequestCode.SEND_REPLY_MESSAGE_V2, b="new_REPLY_TOPIC"), [topic("new_REPLY_TOPIC")]),
+        (request(RequestCode.SEND_REPLY_MESSAGE_V2, b="_REPLY_TOPIC"), [topic("_REPLY_TOPIC")]),
+        (request(RequestCode.SEND_REPLY_MESSAGE_V2, b="T"), [topic("T")]),
+        (request(RequestCode.SEND_MESSAGE_V2, b="C_REPLY_TOPIC"), [topic("C_REPLY_TOPIC")]),
+    ],
+)
+def test_only_replies_in_the_reply_topic_of_the_cluster_name_nothing(asked: RemotingCommand, named: list[Resource]) -> None:
+    assert resources_of(asked, reply_topic=reply_topic_of("C")) == named
 
 
 def test_a_message_that_is_asked_for_by_its_place_is_of_the_topic_that_it_is_of() -> None:

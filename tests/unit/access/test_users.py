@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from access_room import ALICE, BOB, OPERATOR, SECRETS, signed
+from orbitmq.access.audit import AUDIT, LINES_MAX
 from orbitmq.access.control import AccessControl
 from orbitmq.access.credentials import Credentials
-from orbitmq.access.guards import AUDIT
 from orbitmq.access.policies import Acl, Decision, Policy, PolicyEntry, PolicyType, ResourcePattern
 from orbitmq.access.requests import Action, Resource, group, topic
 from orbitmq.access.user_store import UserStore
@@ -27,6 +27,7 @@ from orbitmq.protocol.headers.base import Header
 from orbitmq.protocol.headers.named_resources import ResourceKind
 
 PEER = "10.0.0.1:4711"
+STARS_INSIDE = ("Topic:a*b*", "Topic:a*b", "Topic:**", "Topic:*a", "*:a")
 CLUSTER = Resource(ResourceKind.CLUSTER, "C")
 
 
@@ -233,6 +234,32 @@ def test_only_super_users_make_or_change_super_users(server: Server) -> None:
     assert server.tell(RequestCode.AUTH_CREATE_USER, auth.CreateUserRequestHeader(username="boss"), boss) == (0, None)
 
 
+def test_the_only_enabled_super_user_stays_one(server: Server) -> None:
+    header = auth.UpdateUserRequestHeader(username=OPERATOR.access_key)
+    changes = (
+        (3002, header, UserInfo(user_status="disable").encode()),
+        (3002, header, UserInfo(user_type="Normal").encode()),
+        (3003, auth.DeleteUserRequestHeader(username=OPERATOR.access_key), None),
+    )
+    server.add(ALICE)
+    refused = (
+        16,
+        "operator is the only enabled super user, without whom nobody could change users; make another one first",
+    )
+    for change in changes:
+        assert server.tell(*change) == refused
+        assert server.ask(RemotingCommand(25)).code == ResponseCode.SUCCESS
+    assert server.tell(3002, header, UserInfo(password=OPERATOR.secret_key, user_status="enable").encode()) == (0, None)
+    server.add(BOB, type="Super")
+    disabled = UserInfo(user_status="disable").encode()
+    assert server.tell(3002, auth.UpdateUserRequestHeader(username=BOB.access_key), disabled) == (0, None)
+    assert [server.tell(*change) for change in changes] == [refused] * 3, "one that is disabled does not count"
+    enabled = UserInfo(user_status="enable").encode()
+    assert server.tell(3002, auth.UpdateUserRequestHeader(username=BOB.access_key), enabled) == (0, None)
+    assert server.tell(*changes[0]) == (0, None)
+    assert server.tell(*changes[2], who=BOB) == (0, None)
+
+
 @pytest.mark.parametrize(
     ("code", "header", "body", "answer"),
     [
@@ -272,6 +299,7 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(
     ("bad", "why"),
     [
         (entry("Queue:x", "Pub"), "The resource 'Queue:x' is null or illegal"),
+        *((entry(name, "Pub"), f"The resource '{name}' is illegal: a * stands at the end only") for name in STARS_INSIDE),
         (entry("Topic:x"), "The actions is empty."),
         (entry("Topic:x", "Any"), "The actions can not be Any."),
         (entry("Topic:x", "Fly"), "The Action 'Fly' is null or illegal"),
@@ -299,6 +327,25 @@ def test_lists_are_filtered(server: Server) -> None:
     assert found == {"User:alice-key": ["Topic:a"], "User:bob-the-key": ["Topic:b"]}
     acls = server.ask(RemotingCommand.request(3010, auth.ListAclsRequestHeader(subject_filter="bob"))).body
     assert [acl.subject for acl in decode_acls(acls or b"[]")] == ["User:bob-the-key"]
+
+
+def test_passwords_are_told_to_super_users_only(server: Server) -> None:
+    server.add(ALICE, entry("Cluster:*", "Get"))
+    name = OPERATOR.access_key
+    for who, seen in ((OPERATOR, {ALICE.access_key: ALICE.secret_key, name: OPERATOR.secret_key}), (ALICE, {})):
+        listed = server.ask(RemotingCommand.request(3005, auth.ListUsersRequestHeader(filter="")), who).body or b"[]"
+        assert {user.username: user.password for user in decode_users(listed) if user.password} == seen
+        found = UserInfo.decode(server.ask(RemotingCommand.request(3004, auth.GetUserRequestHeader(username=name)), who).body or b"{}")
+        assert found == UserInfo(username=name, password=seen.get(name), user_type="Super", user_status="enable")
+
+
+def test_nobody_is_a_super_user_by_its_name_alone(tmp_path: Path) -> None:
+    server = Server(tmp_path, authentication_whitelist="3001,3005")
+    claimed = RemotingCommand(3005, ext_fields={"AccessKey": OPERATOR.access_key})
+    assert [user.password for user in decode_users(server.ask(claimed, None).body or b"[]")] == [None]
+    fields = {"AccessKey": OPERATOR.access_key, "username": "boss"}
+    made = RemotingCommand(3001, ext_fields=fields, body=UserInfo(password="password", user_type="Super").encode())
+    assert server.ask(made, None).remark == "The super user can only be create by super user"
 
 
 def test_there_are_no_users_where_access_control_is_off(tmp_path: Path) -> None:
@@ -359,6 +406,25 @@ def test_credentials_that_cannot_be_read_are_not_repeated(tmp_path: Path, key: s
     assert "cannot be used: write it as" in str(caught.value)
 
 
+def test_rules_that_were_kept_with_a_star_inside_are_read_and_can_be_deleted(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    server.add(ALICE, entry("Topic:kept", "Pub"))
+    written = (tmp_path / "acls.json").read_text()
+    other, third = written.replace("kept", "a*b*"), written.replace("kept", "a*b")
+    for text, read in ((other, "Topic:a*"), (third, "Topic:a*b")):
+        (tmp_path / "acls.json").write_text(text)
+        server = Server(tmp_path)
+        assert server.control.users is not None
+        ((only,),) = (policy.entries for policy in server.control.users.acls[ALICE.access_key].policies)
+        assert str(only.resource) == read
+        unread = auth.DeleteAclRequestHeader(subject="User:alice-key", policy_type="Custom", resource="Topic:a*c*")
+        code, remark = server.tell(RequestCode.AUTH_DELETE_ACL, unread)
+        assert (code, "a * stands at the end only" in (remark or "")) == (16, True)
+        header = auth.DeleteAclRequestHeader(subject="User:alice-key", policy_type="Custom", resource=read)
+        assert server.tell(RequestCode.AUTH_DELETE_ACL, header) == (0, None)
+        assert server.control.users.acls == {}
+
+
 # -- audit
 
 
@@ -383,6 +449,12 @@ def test_a_denial_is_one_line_of_the_audit_log_and_no_secret_is_ever_logged(serv
         ]
     assert not any(secret in caplog.text for secret in SECRETS)
     assert not any(secret in repr((server.control.users and server.control.users.users, ALICE)) for secret in SECRETS)
+
+
+def test_a_peer_that_is_refused_all_the_time_does_not_fill_the_log(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(1_000):
+        assert server.ask(send("T"), None).remark == "username cannot be null."
+    assert len(caplog.records) == LINES_MAX
 
 
 def test_texts_of_peers_are_cut_in_the_log_and_in_answers(server: Server, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from access_room import ALICE, signed
 from orbitmq.access.accounts import PERMISSIONS, Account, Accounts
+from orbitmq.access.audit import Audit
 from orbitmq.access.guards import guard_of_accounts
 from orbitmq.access.requests import Resource
 from orbitmq.broker.guarded_taker import GuardedTaker
@@ -49,7 +50,7 @@ def taken(*requests: RemotingCommand, is_tls: bool = False, rest: bytes = b"") -
     frames = [frame.encode(request) for request in requests]
     link: Any = SimpleNamespace(channel=SimpleNamespace(remote_address="10.0.0.1:1", is_tls=is_tls), reading=True)
     data = bytearray(b"".join(frames) + rest)
-    stop = GuardedTaker(kernel, [guard_of_accounts(lambda: ACCOUNTS)], FrameLimits()).take(link, data, 0, len(data))
+    stop = GuardedTaker(kernel, [guard_of_accounts(lambda: ACCOUNTS, Audit(lambda: 0))], FrameLimits()).take(link, data, 0, len(data))
     ends = [sum(map(len, frames[:count])) for count in range(len(frames) + 1)]
     return kernel.taken, ends.index(stop), kernel.pending > 0
 
@@ -79,7 +80,7 @@ class Rules:
     def __init__(self) -> None:
         self.checks = 0
         self.accounts = ACCOUNTS
-        guard = self.guard = guard_of_accounts(lambda: self.accounts)
+        guard = self.guard = guard_of_accounts(lambda: self.accounts, Audit(lambda: 0))
         lets_pass = guard.lets_pass
 
         def counted(remote_address: str, request: RemotingCommand) -> bool:
