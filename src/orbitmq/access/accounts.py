@@ -20,6 +20,7 @@ from orbitmq.access.requests import (
     Resource,
     TopicAt,
     actions_on,
+    is_waiting_topic,
     naming_of,
     nowhere,
     resources_of,
@@ -81,6 +82,8 @@ class Account:
         found = self.permissions.get(resource)
         if found is not None:
             return found
+        if is_waiting_topic(resource) and not self.is_admin:
+            return DENY
         return self.group_permission if resource.kind is ResourceKind.GROUP else self.topic_permission
 
     def _denied(self, why: str, resource: str | None) -> Denied:

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 from orbitmq.access.addresses import Matches, network
-from orbitmq.access.requests import Action, Resource
+from orbitmq.access.requests import Action, Resource, is_waiting_topic
 from orbitmq.protocol.headers.named_resources import ResourceKind
 
 _ANY: Final = "*"
@@ -81,6 +81,9 @@ class ResourcePattern:
         return f"{self.kind.value}:{self.name}{'' if self.match is Match.LITERAL else _ANY}"
 
     def matches(self, resource: Resource) -> bool:
+        """Whether the rule is about it; one is about messages of all topics, that wait for whatever, only if it names where they do."""
+        if self.match is not Match.LITERAL and is_waiting_topic(resource):
+            return False
         if self.kind is ResourceKind.ANY:
             return True
         if self.kind is not resource.kind:

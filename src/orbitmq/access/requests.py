@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from orbitmq.common.errors import MessageIllegal, ProtocolError, RequestRefused
-from orbitmq.common.topic_names import REPLY_SUFFIX, RETRY_PREFIX
+from orbitmq.common.topic_names import REPLY_SUFFIX, RETRY_PREFIX, WAITING_TOPICS
 from orbitmq.message.message_id import parse_offset_id
 from orbitmq.protocol.bodies.clients import CheckClientRequestBody, HeartbeatData, LockBatchBody
 from orbitmq.protocol.bodies.groups import GroupConfig, decode_group_list
@@ -65,6 +65,11 @@ def topic(name: str) -> Resource:
 
 def group(name: str) -> Resource:
     return Resource(ResourceKind.GROUP, name)
+
+
+def is_waiting_topic(resource: Resource) -> bool:
+    """Whether messages of all topics lie there until they may be read: nobody may by a rule that does not name it."""
+    return resource.kind is ResourceKind.TOPIC and resource.name in WAITING_TOPICS
 
 
 def actions_on(resource: Resource, actions: frozenset[Action]) -> frozenset[Action]:

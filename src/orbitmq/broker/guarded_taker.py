@@ -246,9 +246,7 @@ def _names(taker: GuardedTaker, p: cython.p_const_uchar, host: bytes) -> Any:
 
 
 @cython.cfunc
-def _put_topic_of_half(
-    taker: GuardedTaker, p: cython.p_const_uchar, target: cython.p_uchar, used: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
+def _put_topic_of_half(taker: GuardedTaker, p: cython.p_const_uchar, target: cython.p_uchar, used: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Add the topic of the half message whose transaction ends to what is remembered; its end, or -1 when it is not known."""
     header: HotHeader = taker._header
     if taker._topic_of_half is None or not read_end(header, p):

@@ -90,6 +90,18 @@ def test_permissions_of_a_topic_or_group_come_before_the_defaults(room: Files) -
         assert not room.allows(send("B", code), ALICE)
 
 
+def test_the_default_for_topics_is_none_for_where_messages_of_all_topics_wait(room: Files) -> None:
+    waiting = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC")
+    assert all(room.allows(pull(topic, "g"), OPERATOR) for topic in waiting)
+    room.write(with_alice("defaultTopicPerm: SUB", "defaultGroupPerm: SUB"))
+    room.files.reload_if_changed()
+    assert room.allows(pull("D", "g"), ALICE)
+    assert not any(room.allows(pull(topic, "g"), ALICE) for topic in waiting)
+    room.write(with_alice("topicPerms: [SCHEDULE_TOPIC_XXXX=SUB]", "defaultGroupPerm: SUB"))
+    room.files.reload_if_changed()
+    assert room.allows(pull("SCHEDULE_TOPIC_XXXX", "g"), ALICE), "a rule that names it counts"
+
+
 def test_an_administrator_may_do_everything_unless_topics_are_named(room: Files) -> None:
     admin_request = RemotingCommand(RequestCode.UPDATE_BROKER_CONFIG, body=b"traceOn=false")
     for request in (send("anything"), pull("anything", "any"), admin_request):

@@ -28,6 +28,7 @@ from orbitmq.protocol.headers.named_resources import ResourceKind
 
 PEER = "10.0.0.1:4711"
 STARS_INSIDE = ("Topic:a*b*", "Topic:a*b", "Topic:**", "Topic:*a", "*:a")
+WAITING = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC")
 CLUSTER = Resource(ResourceKind.CLUSTER, "C")
 
 
@@ -102,6 +103,8 @@ def send(name: str) -> RemotingCommand:
         ([entry("Topic:T", "Pub", decision="Deny", sources=("10.0.0.0/8",)), entry("*", "Pub")], topic("T"), [Action.PUB], Decision.DENY),
         ([entry("Topic:T", "Pub", sources=("192.168.0.0/16",))], topic("T"), [Action.PUB], None),
         ([entry("Cluster:C", "Get")], CLUSTER, [Action.GET], Decision.ALLOW),
+        *(([entry(wide, "Sub")], topic(each), [Action.SUB], None) for each in WAITING for wide in ("*", "Topic:*", f"Topic:{each[:4]}*")),
+        *(([entry(f"Topic:{each}", "Sub")], topic(each), [Action.SUB], Decision.ALLOW) for each in WAITING),
     ],
 )
 def test_the_most_specific_entry_that_matches_decides(
