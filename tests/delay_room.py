@@ -193,10 +193,10 @@ class DelayRoom:
 
     # -- messages
 
-    def send(self, body: bytes, **names: str) -> int:
+    def send(self, body: bytes, *, topic: str = "T", **names: str) -> int:
         """Store a message with these properties as a send does; where its record ends."""
         content = {properties.UNIQUE_KEY: body.decode(), **names}
-        message = Message(b"T", body, born_host=HOST, born_time_ms=1, properties=properties.encode(content))
+        message = Message(topic.encode(), body, born_host=HOST, born_time_ms=1, properties=properties.encode(content))
         placed = self.placer.place(message, content)
         return self.own.put(message if placed is None else placed.message)[-1].end
 

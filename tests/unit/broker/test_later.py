@@ -159,6 +159,31 @@ def test_with_sync_flush_a_recall_that_is_not_on_disk_yet_counts(tmp_path: Path)
     room.stop()
 
 
+@pytest.mark.parametrize("key", ["wanted", "T+wanted", "Mine+wanted"])
+def test_nobody_takes_messages_back_by_sending_to_another_topic(tmp_path: Path, key: str) -> None:
+    room = DelayRoom(tmp_path)
+    at_ms = str(room.clock.now_ms() + 5_000)
+    room.send(b"wanted", TIMER_DELIVER_MS=at_ms)
+    room.send(b"taker", topic="Mine", TIMER_DELIVER_MS=at_ms, TIMER_DEL_UNIQKEY=key)
+    room.clock.advance_ms(4_500)
+    room.run()
+    room.send(b"late taker", topic="Mine", TIMER_DELIVER_MS=at_ms, TIMER_DEL_UNIQKEY=key)
+    room.pass_ms(2_000)
+    assert bodies(room) == [b"wanted"]
+    room.stop()
+
+
+@pytest.mark.parametrize("key", ["unwanted", "T+unwanted"])
+def test_who_sends_to_the_topic_of_a_message_takes_it_back_by_its_id_with_or_without_the_topic(tmp_path: Path, key: str) -> None:
+    room = DelayRoom(tmp_path)
+    at_ms = str(room.clock.now_ms() + 5_000)
+    room.send(b"unwanted", TIMER_DELIVER_MS=at_ms)
+    room.send(b"taker", TIMER_DELIVER_MS=at_ms, TIMER_DEL_UNIQKEY=key)
+    room.pass_ms(7_000)
+    assert bodies(room) == []
+    room.stop()
+
+
 def test_a_message_that_somebody_sent_to_the_timer_topic_by_himself_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     room = DelayRoom(tmp_path)
     for names in ({}, {"TIMER_OUT_MS": "x"}, {"TIMER_OUT_MS": "1"}, {"TIMER_OUT_MS": "1", "REAL_TOPIC": "T", "REAL_QID": "-1"}):

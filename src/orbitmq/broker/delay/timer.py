@@ -20,7 +20,7 @@ from orbitmq.broker.delay.timer_copies import DeliveryListener, TimerCopies
 from orbitmq.broker.delay.timer_files import TimerFiles
 from orbitmq.broker.delay.timer_journal import Place
 from orbitmq.broker.delay.timer_log import DELETE, NO_POSITION, ROLL, TimerEntry
-from orbitmq.broker.delay.timer_rules import Timing, Wheel, exact_time, timing_of
+from orbitmq.broker.delay.timer_rules import Timing, Wheel, exact_time, taker_of, timing_of
 from orbitmq.broker.own_messages import OwnMessages
 from orbitmq.broker.plugins.interfaces import PluggableReads
 from orbitmq.common.errors import StoreError
@@ -177,7 +177,7 @@ class Timer:
     def _join(self, slot: DueSlot, entry: TimerEntry, record: RecordCursor, timing: Timing) -> None:
         """Let a message have part in the slot that is due already."""
         if entry.takes_back:
-            slot.takes_back.add(record.property(properties.TIMER_DEL_UNIQUE_KEY) or "")
+            slot.takes_back.add(taker_of(record.property))
             return
         came = DueMessage(entry.log_offset, entry.enqueued_ms, bool(entry.magic & ROLL)), timing.deliver_ms
         if self._chain == NO_POSITION:
@@ -258,7 +258,7 @@ class Timer:
                 return
             found = stored.properties()
             if entry.takes_back:
-                slot.takes_back.add(found.get(properties.TIMER_DEL_UNIQUE_KEY, ""))
+                slot.takes_back.add(taker_of(found.get))
                 return
             deliver_ms = exact_time(stored.store_time_ms, found.get, slot.time_ms, self._rules.precision_ms)
         slot.add(DueMessage(entry.log_offset, entry.enqueued_ms, rolls), deliver_ms)

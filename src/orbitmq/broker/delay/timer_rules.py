@@ -30,6 +30,13 @@ class Timing(NamedTuple):
     magic: int
 
 
+class Taker(NamedTuple):
+    """A message that takes another back: the topic that both belong to, and the key by which the other is named."""
+
+    topic: str
+    key: str
+
+
 def timing_of(store_time_ms: int, property_of: PropertyOf, wheel: Wheel) -> Timing | None:
     """The timing of a message of the timer topic, stored at that time; None when it does not say when it is due.
 
@@ -59,10 +66,20 @@ def exact_time(store_time_ms: int, property_of: PropertyOf, out_ms: int, precisi
     return deliver_ms if deliver_ms is not None and out_ms < deliver_ms <= out_ms + precision_ms else out_ms + precision_ms
 
 
-def is_taken_back(found: Mapping[str, str], keys: Collection[str]) -> bool:
-    """Whether one of the keys, of which newer brokers write the id alone and older ones `topic+id`, is that of the message."""
-    unique_key = found.get(properties.UNIQUE_KEY)
-    return unique_key is not None and (unique_key in keys or f"{found.get(properties.REAL_TOPIC)}+{unique_key}" in keys)
+def taker_of(property_of: PropertyOf) -> Taker:
+    """Whom a message takes back that has TIMER_DEL_UNIQKEY: only messages to the topic that it was sent to itself.
+
+    Whoever sent it had the right to send there, and to no other topic for all that is known.
+    """
+    return Taker(property_of(properties.REAL_TOPIC) or "", property_of(properties.TIMER_DEL_UNIQUE_KEY) or "")
+
+
+def is_taken_back(found: Mapping[str, str], takers: Collection[Taker]) -> bool:
+    """Whether one of those of its slot takes a message back; newer brokers write the id alone as the key, older ones `topic+id`."""
+    topic, unique_key = found.get(properties.REAL_TOPIC), found.get(properties.UNIQUE_KEY)
+    if topic is None or unique_key is None:
+        return False
+    return Taker(topic, unique_key) in takers or Taker(topic, f"{topic}+{unique_key}") in takers
 
 
 def _number(text: str | None) -> int | None:
