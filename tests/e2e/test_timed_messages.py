@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
@@ -125,6 +126,22 @@ def test_recalls_are_refused_unless_they_are_allowed() -> None:
         assert refused.value.code == ResponseCode.NO_PERMISSION
 
 
+def test_a_message_that_waits_for_longer_than_files_are_kept_comes_all_the_same() -> None:
+    hours = ";".join(f"{hour:02d}" for hour in range(24))
+    keys = {"fileReservedTime": "1", "deleteWhen": hours, "mappedFileSizeCommitLog": str(1 << 20)}
+    with LocalCluster(virtual_clock=True, topics={"T": 1, "Other": 1}, broker=keys) as mq:
+        with Producer(mq.name_server) as producer:
+            producer.send(Message("T", b"later", delay_ms=6 * 3_600_000))
+            for _ in range(8):
+                producer.send(Message("Other", random.randbytes(200_000)))  # which clients cannot compress
+        for _ in range(11):
+            mq.advance(1_800)
+        assert not (mq.store() / "commitlog/00000000000000000000").exists()
+        assert bodies(mq) == []
+        mq.advance(1_800)
+        assert bodies(mq) == [b"later"]
+
+
 def test_what_waits_survives_a_restart_and_nothing_comes_twice(mq: LocalCluster) -> None:
     handles = sent_at(mq, (b"before", 1_000), (b"same second", 1_500), (b"later", 20_000), (b"taken back", 20_001))
     recall(mq, handles[3])
@@ -214,6 +231,24 @@ def handle_of(topic: str = "T", broker: str = "broker-a", at_ms: int | str = BEG
 def test_a_recall_that_cannot_hold_is_refused(mq: LocalCluster, topic: str, handle: str, code: int, says: str) -> None:
     answer = answered(mq, RequestCode.RECALL_MESSAGE, {"topic": topic, "recallHandle": handle, "producerGroup": "p"})
     assert (answer.code, says in (answer.remark or ""), answer.ext_fields) == (code, True, {"MSG_REGION": "DefaultRegion"}), answer
+
+
+def test_a_recall_is_refused_while_the_timer_takes_nothing_in(mq: LocalCluster) -> None:
+    first, second = sent_at(mq, (b"first", 5_000), (b"second", 5_000))
+    mq.advance_ms(100)
+
+    def is_stopped(text: str) -> None:
+        config = RemotingCommand(RequestCode.UPDATE_BROKER_CONFIG, body=f"timerStopEnqueue={text}".encode())
+        assert asked(lambda client: client.invoke(mq.broker_address(), config)).code == ResponseCode.SUCCESS
+
+    is_stopped("true")
+    with pytest.raises(RequestRefused, match="timerStopEnqueue=true") as refused:
+        recall(mq, first)
+    assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    is_stopped("false")
+    recall(mq, second)
+    mq.advance_ms(6_000)
+    assert bodies(mq) == [b"first"]
 
 
 def test_without_a_timer_wheel_times_are_refused_and_levels_are_not() -> None:

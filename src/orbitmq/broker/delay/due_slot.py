@@ -11,6 +11,8 @@ from array import array
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from orbitmq.broker.delay.timer_rules import Taker
+
 _NUMBER_BITS: Final = 40
 _NUMBER_MASK: Final = (1 << _NUMBER_BITS) - 1
 
@@ -24,11 +26,11 @@ class DueMessage(NamedTuple):
 
 
 class DueSlot:
-    """Filled by `add`, then `sort`; what comes later is added all the same. `takes_back` has the keys of messages not to deliver."""
+    """Filled by `add`, then `sort`; what comes later is added all the same. `takes_back` says which are not to be delivered."""
 
     def __init__(self, time_ms: int, delivered: Iterable[int] = ()) -> None:
         self.time_ms = time_ms
-        self.takes_back: set[str] = set()
+        self.takes_back: set[Taker] = set()
         self._delivered = frozenset(delivered)  # before the broker was killed
         self._log_offsets = array("q")  # doubled, with 1 for those that are to be rolled
         self._enqueued_ms = array("q")

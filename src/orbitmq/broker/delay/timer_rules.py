@@ -7,11 +7,12 @@ delivered at its millisecond.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from orbitmq.broker.delay.timer_log import DEFAULT, DELETE, ROLL
 from orbitmq.message import properties
 
+WINDOW_MS_MIN: Final = 60_000
 PropertyOf: TypeAlias = Callable[[str], str | None]  # what a message says under a name
 
 
@@ -30,10 +31,25 @@ class Timing(NamedTuple):
     magic: int
 
 
+class Taker(NamedTuple):
+    """A message that takes another back: the topic that both belong to, and the key by which the other is named."""
+
+    topic: str
+    key: str
+
+
+def safe_window(window_slots: int, reserved_ms: int, precision_ms: int) -> int:
+    """The roll window that is configured, or half of the time for which files are kept if that is shorter.
+
+    So a message is at the end of the log anew long before its file goes. It is a minute at least: rolling costs a write each time.
+    """
+    return min(window_slots, max(reserved_ms // 2, WINDOW_MS_MIN) // precision_ms)
+
+
 def timing_of(store_time_ms: int, property_of: PropertyOf, wheel: Wheel) -> Timing | None:
     """The timing of a message of the timer topic, stored at that time; None when it does not say when it is due.
 
-    It follows from the record alone, so that whoever reads it again comes to the same.
+    It follows from the record and the window that it came with (`timer_windows`), so that whoever reads it again comes to the same.
     """
     out_ms, precision_ms, window = _number(property_of(properties.TIMER_OUT_MS)), wheel.precision_ms, wheel.roll_window_slots
     if out_ms is None:
@@ -59,10 +75,20 @@ def exact_time(store_time_ms: int, property_of: PropertyOf, out_ms: int, precisi
     return deliver_ms if deliver_ms is not None and out_ms < deliver_ms <= out_ms + precision_ms else out_ms + precision_ms
 
 
-def is_taken_back(found: Mapping[str, str], keys: Collection[str]) -> bool:
-    """Whether one of the keys, of which newer brokers write the id alone and older ones `topic+id`, is that of the message."""
-    unique_key = found.get(properties.UNIQUE_KEY)
-    return unique_key is not None and (unique_key in keys or f"{found.get(properties.REAL_TOPIC)}+{unique_key}" in keys)
+def taker_of(property_of: PropertyOf) -> Taker:
+    """Whom a message takes back that has TIMER_DEL_UNIQKEY: only messages to the topic that it was sent to itself.
+
+    Whoever sent it had the right to send there, and to no other topic for all that is known.
+    """
+    return Taker(property_of(properties.REAL_TOPIC) or "", property_of(properties.TIMER_DEL_UNIQUE_KEY) or "")
+
+
+def is_taken_back(found: Mapping[str, str], takers: Collection[Taker]) -> bool:
+    """Whether one of those of its slot takes a message back; newer brokers write the id alone as the key, older ones `topic+id`."""
+    topic, unique_key = found.get(properties.REAL_TOPIC), found.get(properties.UNIQUE_KEY)
+    if topic is None or unique_key is None:
+        return False
+    return Taker(topic, unique_key) in takers or Taker(topic, f"{topic}+{unique_key}") in takers
 
 
 def _number(text: str | None) -> int | None:
