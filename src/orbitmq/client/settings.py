@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Final
 
 from orbitmq.client.credentials import Credentials
@@ -49,8 +50,8 @@ class ClientSettings:
         return self.remoting or ClientConfig(tls=self.tls)
 
     def client_id(self) -> str:
-        """How brokers know this client; two of one id are taken for one."""
-        return self._id(self.instance_name or f"{os.getpid()}#{next(_INSTANCES)}")
+        """How brokers know this client; two of one id are taken for one. In containers many have one address and one process id."""
+        return self._id(self.instance_name or f"{os.getpid()}#{Random().getrandbits(63)}#{next(_INSTANCES)}")
 
     def lasting_id(self) -> str:
         """The id under which this machine keeps what has to be there after a restart."""
