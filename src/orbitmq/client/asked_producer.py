@@ -13,10 +13,10 @@ import contextlib
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from orbitmq.client.daemon_pool import DaemonPool
 from orbitmq.client.messages import Message, ReceivedMessage, SendResult, TransactionState
 from orbitmq.client.observers import TransactionEnd, tell
 from orbitmq.client.outbox import Outgoing, ProducerSettings
@@ -76,7 +76,7 @@ class AskedProducer(Producer):
         super().__init__(cluster, group=group, settings=settings)
         self._check = check
         self._topics = tuple(map(self.session.names.wire, topics))
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"transaction-{group}")
+        self._pool = DaemonPool(threads, f"transaction-{group}")
         self._checks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -91,13 +91,13 @@ class AskedProducer(Producer):
         for task in self._checks:
             task.cancel()
         await asyncio.gather(*self._checks, return_exceptions=True)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
         await super().close()
 
     # -- as a member of its session
 
     def topics(self) -> Iterable[str]:
-        return self._topics
+        return *super().topics(), *self._topics
 
     def serves(self) -> Mapping[int, MemberHandler]:
         return {**super().serves(), RequestCode.CHECK_TRANSACTION_STATE: self._take_check}
@@ -150,7 +150,7 @@ class AskedProducer(Producer):
             if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
                 state = await function(*arguments)
             else:
-                state = await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+                state = await self._pool.run(function, *arguments)
             if not isinstance(state, TransactionState):
                 raise TypeError(f"{function!r} returned {state!r}, which is no TransactionState")
         except Exception as problem:
