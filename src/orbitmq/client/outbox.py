@@ -74,12 +74,20 @@ class Outbox:
         texts.update(added)
         return Outgoing(self._names.wire(message.topic), body, sys_flag, message.flag, properties.write(texts), key, False, (message,))
 
-    def batches(self, messages: Sequence[Message]) -> Iterator[Outgoing]:
-        """The messages of a topic in batches that a broker takes."""
+    def batches(self, messages: Sequence[Message], *, by_key: bool = True) -> list[Outgoing]:
+        """The messages of a topic in batches that a broker takes; `by_key`: those of a sharding key by themselves, since they have one queue."""
         topics = {message.topic for message in messages}
         if len(topics) != 1:
             raise MessageIllegal(f"a batch has messages of one topic, not of {len(topics)}: {', '.join(sorted(topics)) or 'none at all'}")
-        (topic,) = topics
+        if not by_key:
+            return list(self._parts(messages))
+        groups: dict[str | None, list[Message]] = {}
+        for message in messages:
+            groups.setdefault(message.sharding_key, []).append(message)
+        return [part for group in groups.values() for part in self._parts(group)]
+
+    def _parts(self, messages: Sequence[Message]) -> Iterator[Outgoing]:
+        topic = messages[0].topic
         items: list[batch.BatchItem] = []
         keys: list[str] = []
         size = 0

@@ -17,7 +17,7 @@ from orbitmq.client.outbox import Outbox, Outgoing, ProducerSettings
 from orbitmq.client.queue_choice import FAILURE_LATENCY_MS, BrokerFaults, QueueChoice
 from orbitmq.client.routes import TopicRoute
 from orbitmq.client.session import Cluster, MemberHandler, SessionUser
-from orbitmq.common.errors import NotFound, RemoteError, RequestRefused, SendFailed
+from orbitmq.common.errors import NotFound, OrbitError, RemoteError, RequestRefused, SendFailed
 from orbitmq.common.topic_names import AUTO_CREATE_TOPIC
 from orbitmq.message import hosts
 from orbitmq.message.message_id import UniqueIds
@@ -126,8 +126,21 @@ class Producer(SessionUser):
         await self.session.client.invoke_oneway(self._address(route, target), self._request(outgoing, target), self.settings.timeout_ms)
 
     async def send_batch(self, messages: Iterable[Message], *, queue: MessageQueue | None = None) -> list[SendResult]:
-        """Send messages of one topic together, in as few requests as their sizes allow; the result of each request."""
-        return [await self.send_outgoing(each, queue) for each in self.outbox.batches(list(messages))]
+        """Send messages of one topic together, in as few requests as their sizes and sharding keys allow; the result of each request.
+
+        SendFailed when one of several requests fails; its `sent` has the results of those before it.
+        """
+        parts = self.outbox.batches(list(messages), by_key=queue is None)
+        results: list[SendResult] = []
+        for part in parts:
+            try:
+                results.append(await self.send_outgoing(part, queue))
+            except OrbitError as problem:
+                if not results:
+                    raise
+                told = f"{len(results)} of the {len(parts)} requests of a batch to topic {part.topic} were taken, then one failed"
+                raise SendFailed(f"{told}: {problem}", results) from problem
+        return results
 
     async def request(
         self, message: Message, *, queue: MessageQueue | None = None, selector: QueueSelector | None = None, timeout_ms: int | None = None
@@ -216,7 +229,7 @@ class Producer(SessionUser):
             raise NotFound(f"topic {route.topic} has no queue that may be written to: see its permissions, and whether its masters are up")
         if selector is not None:
             return selector(route.write_queues, outgoing.messages[0])
-        if not outgoing.is_batch and outgoing.messages[0].sharding_key is not None:
+        if outgoing.messages and outgoing.messages[0].sharding_key is not None:
             return by_sharding_key(route.write_queues, outgoing.messages[0])
         chosen = self._choice.choose(route, last_broker, self._clock.monotonic_ms())
         assert chosen is not None, "there are queues"
