@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from orbitmq.client.messages import Message
 from orbitmq.client.namespace import Namespace
+from orbitmq.client.setting_checks import at_least
 from orbitmq.common.errors import MessageIllegal
 from orbitmq.message import batch, flags, properties
 from orbitmq.message.compression import LEVEL_DEFAULT, deflate
@@ -33,6 +34,10 @@ class ProducerSettings:
     size_max: int = 4 << 20
     new_topic_queue_count: int = 4
     avoid_slow_brokers: bool = False
+
+    def __post_init__(self) -> None:
+        at_least(1, self, "timeout_ms", "size_max", "new_topic_queue_count")
+        at_least(0, self, "retries", "compress_over")
 
 
 class Outgoing(NamedTuple):
