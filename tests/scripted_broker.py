@@ -55,6 +55,7 @@ class ScriptedBroker:
     def __init__(self) -> None:
         self.address = ""
         self.answer_code: int | None = ResponseCode.SUCCESS
+        self.heartbeat_code: int = ResponseCode.SUCCESS
         self.has_route = True
         self.topics_unknown: set[str] = set()
         self.sent: list[Sent] = []
@@ -90,11 +91,12 @@ class ScriptedBroker:
         return request.answer(ResponseCode.SUCCESS, body=ClusterInfo(brokers, {CLUSTER: [BROKER_NAME]}).encode())
 
     def _heartbeat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        told = HeartbeatData.decode(request.body)
-        self.clients[told.client_id] = channel
-        self.groups.update(dict.fromkeys(told.producer_groups, channel))
         self.heartbeats_at.append(len(self.sent))
-        return request.answer(ResponseCode.SUCCESS)
+        if self.heartbeat_code == ResponseCode.SUCCESS:
+            told = HeartbeatData.decode(request.body)
+            self.clients[told.client_id] = channel
+            self.groups.update(dict.fromkeys(told.producer_groups, channel))
+        return request.answer(self.heartbeat_code)
 
     def _send(self, _: Channel, request: RemotingCommand) -> RemotingCommand | None:
         self._keep(request)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from client_library_room import run
-from orbitmq import Message, MessageIllegal, Producer, ProducerSettings, SendFailed
+from client_library_room import FROM_FIRST, run, until
+from orbitmq import Message, MessageIllegal, MessageQueue, Producer, ProducerSettings, PushConsumer, ReceivedMessage, SendFailed
 from orbitmq.client.producer import by_sharding_key
 from orbitmq.embedded.cluster import EmbeddedCluster
+from orbitmq.testing import LocalCluster
 
 
 async def stored_count(producer: Producer, topic: str) -> int:
@@ -55,3 +58,40 @@ def test_messages_of_a_sharding_key_are_in_its_queue_also_when_they_are_sent_in_
             assert (together.queue, len(together.msg_id.split(","))) == (queues[1], 6)
 
     run(scenario)
+
+
+def test_members_are_known_to_a_broker_as_soon_as_they_reach_it_after_its_restart() -> None:
+    async def main() -> None:
+        with LocalCluster(topics={"T": 4}, broker={"flushDiskType": "SYNC_FLUSH"}) as mq:
+            first, second = (PushConsumer(mq.name_server, "g", lambda _: None) for _ in range(2))
+            for consumer in (first, second):
+                consumer.subscribe("T")
+            async with first:
+                await asyncio.to_thread(mq.restart)
+                async with second, asyncio.timeout(15):  # the next round of heartbeats is in 30 seconds
+                    await until(lambda: bool(queues_of(first)) and not queues_of(first) & queues_of(second))
+                    assert len(queues_of(first) | queues_of(second)) == 4
+
+    asyncio.run(main())
+
+
+def queues_of(consumer: PushConsumer) -> set[MessageQueue]:
+    return {queue for queue in consumer.queues if queue.topic == "T"}
+
+
+def test_the_first_request_after_a_restart_of_the_broker_gets_its_reply() -> None:
+    async def main() -> None:
+        with LocalCluster(topics={"T": 1}) as mq:
+            async with Producer(mq.name_server) as asker, Producer(mq.name_server) as answerer:
+
+                async def answer(message: ReceivedMessage) -> None:
+                    await answerer.reply(message, b"reply to " + message.body)
+
+                consumer = PushConsumer(mq.name_server, "g", answer, settings=FROM_FIRST)
+                consumer.subscribe("T")
+                async with consumer:
+                    assert (await asker.request(Message("T", b"1"), timeout_ms=10_000)).body == b"reply to 1"
+                    await asyncio.to_thread(mq.restart)
+                    assert (await asker.request(Message("T", b"2"), timeout_ms=10_000)).body == b"reply to 2"
+
+    asyncio.run(main())

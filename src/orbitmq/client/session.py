@@ -14,13 +14,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, Self
 
 from orbitmq.client.credentials import RequestSigner
+from orbitmq.client.heartbeats import Heartbeats
 from orbitmq.client.messages import ReceivedMessage
 from orbitmq.client.periodic import repeat
 from orbitmq.client.routes import MASTER_ID, TopicRoute, broker_addresses
 from orbitmq.client.settings import ClientSettings
 from orbitmq.common.clock import Clock, SystemClock
 from orbitmq.common.errors import NotFound, OrbitError, RemoteError, RemoteUnavailable, RequestRefused, WrongCall
-from orbitmq.protocol.bodies.clients import ConsumerData, HeartbeatData, MessageQueue
+from orbitmq.protocol.bodies.clients import ConsumerData, MessageQueue
 from orbitmq.protocol.bodies.nameserver import ClusterInfo, TopicRouteData
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
@@ -81,19 +82,19 @@ class ClientSession:
         lane = dispatcher.add_lane(LaneLimits(name="served", running_max=64, queue_max=10_000))
         for code in _SERVED:
             dispatcher.register(code, self._serve, lane=lane)
+        self._heartbeats = Heartbeats(self)
         self.client = RemotingClient(
             settings.remoting_config(),
             self.clock,
             dispatcher=dispatcher,
             hooks=[RequestSigner(settings.credentials)] if settings.credentials else [],
+            listeners=(self._heartbeats,),
             name_servers=NameServerList(settings.known_name_servers()),
         )
         self.members: list[Member] = []
         self.requests: dict[str, asyncio.Future[ReceivedMessage]] = {}  # that wait for their reply, by correlation id
         self.brokers_without_lite_pull: set[str] = set()  # by address
         self.understood: set[tuple[str, str, str]] = set()  # expressions by address of the broker, kind and text
-        self._introducing = asyncio.Lock()
-        self._known_by: object = None  # see `introduce`
         self._routes: dict[str, TopicRoute] = {}
         self._fetches: dict[str, asyncio.Task[TopicRoute]] = {}
         self._timers: list[asyncio.Task[None]] = []
@@ -115,6 +116,7 @@ class ClientSession:
         """Tell the brokers that the members leave, and close every connection."""
         for task in self._timers:
             task.cancel()
+        await self._heartbeats.close()
         await asyncio.gather(*self._timers, *self._fetches.values(), return_exceptions=True)
         self._timers = []
         for member in list(self.members):
@@ -146,7 +148,7 @@ class ClientSession:
             consumer_group=None if consumer is None else consumer.group,
         )
         addresses = self.broker_addresses()
-        await asyncio.gather(*(self._try(address, RequestCode.UNREGISTER_CLIENT, header) for address in addresses))
+        await asyncio.gather(*(self.tell(address, RequestCode.UNREGISTER_CLIENT, header) for address in addresses))
 
     async def _serve(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Let the member answer whom a broker's request is about."""
@@ -238,31 +240,21 @@ class ClientSession:
 
     async def heartbeat(self) -> None:
         """Tell every broker who is here; one that does not answer is told again next time."""
-        consumers = tuple(data for member in self.members if (data := member.consumer_data()) is not None)
-        groups = tuple(dict.fromkeys(group for member in self.members if (group := member.producer_group) is not None))
-        if not consumers and not groups:
-            return
-        body = HeartbeatData(self.client_id, groups, consumers).encode()
-        await asyncio.gather(*(self._try(address, RequestCode.HEART_BEAT, None, body) for address in self.broker_addresses()))
-        self._known_by = self._acquaintance()
+        await self._heartbeats.tell_all()
 
     async def introduce(self) -> None:
         """Have every broker know who is here, before it has to find them: after a change of members, routes or connections."""
-        if self._known_by != self._acquaintance():
-            async with self._introducing:
-                if self._known_by != self._acquaintance():
-                    await self.heartbeat()
+        await self._heartbeats.introduce()
 
-    def _acquaintance(self) -> object:
-        """Brokers know members by the connection on which a heartbeat told of them."""
-        return frozenset(map(id, self.members)), frozenset(self.broker_addresses()), frozenset(self.client.connections)
-
-    async def _try(self, address: str, code: int, header: UnregisterClientRequestHeader | None, body: bytes | None = None) -> None:
+    async def tell(self, address: str, code: int, header: UnregisterClientRequestHeader | None, body: bytes | None = None) -> bool:
+        """Tell a broker of members; whether it heard that."""
         try:
             await self.ask(address, RemotingCommand.request(code, header, body))
         except (RemoteError, RequestRefused) as problem:
             level = logging.WARNING if isinstance(problem, RequestRefused) else logging.INFO  # who is away comes back by itself
             log.log(level, "broker_not_told address=%s code=%d why='%s'", address, code, problem)
+            return False
+        return True
 
     async def _look_up(self) -> None:
         self.client.name_servers.update(await look_up(self.settings.address_server))
