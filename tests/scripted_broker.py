@@ -18,6 +18,7 @@ from orbitmq.protocol.bodies.clients import HeartbeatData
 from orbitmq.protocol.bodies.nameserver import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers.nameserver import GetRouteInfoRequestHeader
 from orbitmq.protocol.headers.send import ReplyMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader
 from orbitmq.protocol.headers.transaction import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
 from orbitmq.remoting.channel import Channel
@@ -80,7 +81,8 @@ class ScriptedBroker:
     # -- what clients ask
 
     def _route(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        if not self.has_route or request.ext_fields.get("topic") in self.topics_unknown:
+        topic = GetRouteInfoRequestHeader.from_fields(request.ext_fields).topic
+        if not self.has_route or topic in self.topics_unknown:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST)
         brokers = [BrokerData(CLUSTER, BROKER_NAME, {0: self.address})]
         route = TopicRouteData(broker_datas=brokers, queue_datas=[QueueData(BROKER_NAME, 1, 1, 6, 0)])

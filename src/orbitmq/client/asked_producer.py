@@ -114,9 +114,13 @@ class AskedProducer(Producer):
         self, outgoing: Outgoing, queue: MessageQueue | None = None, selector: QueueSelector | None = None, timeout_ms: int | None = None
     ) -> SendResult:
         """Send a half message that the outbox made; brokers know by then whom they may ask."""
-        await self._route(outgoing.topic)
-        await self.session.introduce()
-        return await self.send_outgoing(outgoing, queue, selector, timeout_ms)
+        timeout_ms = self.settings.timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        await self._routes.within(outgoing.topic, deadline_ms, timeout_ms)
+        with contextlib.suppress(TimeoutError):  # which the send finds too
+            async with asyncio.timeout((deadline_ms - self._clock.monotonic_ms()) / 1000):
+                await self.session.introduce()
+        return await self.send_outgoing(outgoing, queue, selector, deadline_ms - self._clock.monotonic_ms())
 
     def end_of(self, half: HalfPlace, state: TransactionState, *, from_check: bool = False) -> EndTransactionRequestHeader:
         """How to say that the transaction of a half message has ended so."""
@@ -139,7 +143,7 @@ class AskedProducer(Producer):
 
     async def master_of(self, half: HalfPlace) -> str:
         """The address of the broker that has a half message, and that its end is told to."""
-        address = (await self._route(half.topic)).master(half.broker_name or "")
+        address = (await self._routes.of(half.topic)).master(half.broker_name or "")
         if address is None:
             raise NotFound(f"the broker {half.broker_name} of a half message to topic {half.topic} has no master now")
         return self.session.send_address(address)

@@ -26,6 +26,7 @@ class ProducerSettings:
     """How a producer sends."""
 
     timeout_ms: int = 3_000  # of one message, all tries together
+    try_timeout_ms: int | None = None  # of each try but the last; without it a broker that says nothing may use up the whole time
     retries: int = 2
     retry_when_not_safe: bool = False  # also after an answer that says stored, but not as safely as asked for
     compress_over: int = 4_096
@@ -38,6 +39,8 @@ class ProducerSettings:
     def __post_init__(self) -> None:
         at_least(1, self, "timeout_ms", "size_max", "new_topic_queue_count")
         at_least(0, self, "retries", "compress_over")
+        if self.try_timeout_ms is not None:
+            at_least(1, self, "try_timeout_ms")
 
 
 class Outgoing(NamedTuple):
@@ -80,7 +83,7 @@ class Outbox:
         return Outgoing(self._names.wire(message.topic), body, sys_flag, message.flag, properties.write(texts), key, False, (message,))
 
     def batches(self, messages: Sequence[Message], *, by_key: bool = True) -> list[Outgoing]:
-        """The messages of a topic in batches that a broker takes; `by_key`: those of a sharding key by themselves, since they have one queue."""
+        """The messages of a topic in batches that a broker takes; `by_key`: those of a sharding key, which have one queue, alone."""
         topics = {message.topic for message in messages}
         if len(topics) != 1:
             raise MessageIllegal(f"a batch has messages of one topic, not of {len(topics)}: {', '.join(sorted(topics)) or 'none at all'}")

@@ -21,7 +21,8 @@ def test_functions_run_side_by_side_in_no_more_threads_than_allowed_and_idle_one
             meeting.wait(10)
             return threading.current_thread().name
 
-        assert {await pool.run(threading.current_thread) for _ in range(5)} == {found := await pool.run(threading.current_thread)}
+        found = await pool.run(threading.current_thread)
+        assert {await pool.run(threading.current_thread) for _ in range(5)} == {found}
         assert found.name == "pool_0"
         assert found.daemon
         assert set(await asyncio.gather(*(pool.run(meet) for _ in range(6)))) == {"pool_0", "pool_1"}
