@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from orbitmq.client.messages import Message
+from orbitmq.client.messages import Message, what_is_wrong
 from orbitmq.client.namespace import Namespace
 from orbitmq.client.setting_checks import at_least
 from orbitmq.common.errors import MessageIllegal
@@ -70,17 +70,22 @@ class Outbox:
     def message(self, message: Message, added: Mapping[str, str] = _NOTHING, sys_flag: int = 0) -> Outgoing:
         """One message, with properties and flags that are RocketMQ's own."""
         settings, body = self._settings, message.body
-        _check(message.topic, body, settings.size_max)
-        if len(body) >= settings.compress_over:
-            body = deflate(body, settings.compression, settings.compression_level)
-            sys_flag = flags.with_compression(sys_flag, settings.compression)
-        key = self._ids.next()
-        texts = message.wire_properties()
-        if self._names.name:
-            texts[properties.INSTANCE_ID] = self._names.name
-        texts[properties.UNIQUE_KEY] = key
-        texts.update(added)
-        return Outgoing(self._names.wire(message.topic), body, sys_flag, message.flag, properties.write(texts), key, False, (message,))
+        try:
+            if type(body) is not bytes:
+                body = bytes(memoryview(body))
+            _check(message.topic, body, settings.size_max)
+            if len(body) >= settings.compress_over:
+                body = deflate(body, settings.compression, settings.compression_level)
+                sys_flag = flags.with_compression(sys_flag, settings.compression)
+            key = self._ids.next()
+            texts = message.wire_properties()
+            if self._names.name:
+                texts[properties.INSTANCE_ID] = self._names.name
+            texts[properties.UNIQUE_KEY] = key
+            texts.update(added)
+            return Outgoing(self._names.wire(message.topic), body, sys_flag, message.flag, properties.write(texts), key, False, (message,))
+        except (TypeError, AttributeError) as problem:
+            raise MessageIllegal(what_is_wrong(message) or str(problem)) from problem
 
     def batches(self, messages: Sequence[Message], *, by_key: bool = True) -> list[Outgoing]:
         """The messages of a topic in batches that a broker takes; `by_key`: those of a sharding key, which have one queue, alone."""
@@ -102,10 +107,8 @@ class Outbox:
         for at, message in enumerate(messages):
             if message.delay_level or message.delay_ms is not None or message.deliver_at_ms is not None:
                 raise MessageIllegal("a message of a batch cannot come later: send it alone")
-            _check(topic, message.body, self._settings.size_max)
             key = self._ids.next()
-            texts = {**message.wire_properties(), **self._instance(), properties.UNIQUE_KEY: key}
-            item = batch.BatchItem(message.flag, message.body, properties.encode(texts))
+            item = self._item(message, key)
             if items and size + item.size > self._settings.size_max:
                 yield self._batch(topic, items, keys, messages[at - len(items) : at])
                 items, keys, size = [], [], 0
@@ -113,6 +116,15 @@ class Outbox:
             keys.append(key)
             size += item.size
         yield self._batch(topic, items, keys, messages[len(messages) - len(items) :])
+
+    def _item(self, message: Message, key: str) -> batch.BatchItem:
+        try:
+            body = message.body if type(message.body) is bytes else bytes(memoryview(message.body))
+            _check(message.topic, body, self._settings.size_max)
+            texts = {**message.wire_properties(), **self._instance(), properties.UNIQUE_KEY: key}
+            return batch.BatchItem(message.flag, body, properties.encode(texts))
+        except (TypeError, AttributeError) as problem:
+            raise MessageIllegal(what_is_wrong(message) or str(problem)) from problem
 
     def _batch(self, topic: str, items: list[batch.BatchItem], keys: list[str], messages: Sequence[Message]) -> Outgoing:
         """No key of its own: brokers of 4.9 would store that one with every message in place of the message's."""
@@ -126,6 +138,8 @@ class Outbox:
 def _check(topic: str, body: bytes, size_max: int) -> None:
     if not topic:
         raise MessageIllegal("a message needs a topic")
+    if type(topic) is not str:
+        raise TypeError(topic)
     if not body:
         raise MessageIllegal(f"the body of a message to {topic} is empty; brokers take none without one")
     if len(body) > size_max:
