@@ -15,9 +15,10 @@ from orbitmq.common.clock import SystemClock
 from orbitmq.message import hosts, message_id, properties
 from orbitmq.message.record_write import Message, encode, record_size
 from orbitmq.protocol.bodies.clients import HeartbeatData
-from orbitmq.protocol.bodies.nameserver import BrokerData, QueueData, TopicRouteData
+from orbitmq.protocol.bodies.nameserver import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers.nameserver import GetRouteInfoRequestHeader
 from orbitmq.protocol.headers.send import ReplyMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader
 from orbitmq.protocol.headers.transaction import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
 from orbitmq.remoting.channel import Channel
@@ -55,7 +56,9 @@ class ScriptedBroker:
     def __init__(self) -> None:
         self.address = ""
         self.answer_code: int | None = ResponseCode.SUCCESS
+        self.heartbeat_code: int = ResponseCode.SUCCESS
         self.has_route = True
+        self.topics_unknown: set[str] = set()
         self.sent: list[Sent] = []
         self.ends: list[End] = []
         self.groups: dict[str, Channel] = {}
@@ -66,6 +69,7 @@ class ScriptedBroker:
     def dispatcher(self) -> Dispatcher:
         dispatcher = Dispatcher(SystemClock())
         dispatcher.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._route)
+        dispatcher.register(RequestCode.GET_BROKER_CLUSTER_INFO, self._cluster_info)
         dispatcher.register(RequestCode.HEART_BEAT, self._heartbeat)
         dispatcher.register(RequestCode.UNREGISTER_CLIENT, lambda _, request: request.answer(ResponseCode.SUCCESS))
         dispatcher.register(RequestCode.SEND_MESSAGE_V2, self._send)
@@ -77,18 +81,24 @@ class ScriptedBroker:
     # -- what clients ask
 
     def _route(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        if not self.has_route:
+        topic = GetRouteInfoRequestHeader.from_fields(request.ext_fields).topic
+        if not self.has_route or topic in self.topics_unknown:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST)
         brokers = [BrokerData(CLUSTER, BROKER_NAME, {0: self.address})]
         route = TopicRouteData(broker_datas=brokers, queue_datas=[QueueData(BROKER_NAME, 1, 1, 6, 0)])
         return request.answer(ResponseCode.SUCCESS, body=route.encode(standard_keys=True))
 
+    def _cluster_info(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
+        brokers = {BROKER_NAME: BrokerData(CLUSTER, BROKER_NAME, {0: self.address})}
+        return request.answer(ResponseCode.SUCCESS, body=ClusterInfo(brokers, {CLUSTER: [BROKER_NAME]}).encode())
+
     def _heartbeat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        told = HeartbeatData.decode(request.body)
-        self.clients[told.client_id] = channel
-        self.groups.update(dict.fromkeys(told.producer_groups, channel))
         self.heartbeats_at.append(len(self.sent))
-        return request.answer(ResponseCode.SUCCESS)
+        if self.heartbeat_code == ResponseCode.SUCCESS:
+            told = HeartbeatData.decode(request.body)
+            self.clients[told.client_id] = channel
+            self.groups.update(dict.fromkeys(told.producer_groups, channel))
+        return request.answer(self.heartbeat_code)
 
     def _send(self, _: Channel, request: RemotingCommand) -> RemotingCommand | None:
         self._keep(request)

@@ -30,7 +30,8 @@ from orbitmq import (
     TransactionState,
     WrongCall,
 )
-from orbitmq.blocking import Admin, LitePullConsumer, Producer, PullConsumer, PushConsumer, TransactionProducer
+from orbitmq.blocking import Admin, LitePullConsumer, Producer, PullConsumer, PushConsumer, Trace, TransactionProducer
+from orbitmq.client.trace_records import Consumed, Published, TraceRecord, TransactionEnded, decode
 from orbitmq.testing import LocalCluster
 
 FROM_FIRST = ConsumerSettings(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
@@ -110,6 +111,37 @@ def test_a_producer_of_transactions_sends_ordinary_messages_too(cluster: LocalCl
 
 
 # -- consumers
+
+
+def test_a_trace_tells_of_what_was_sent_committed_and_consumed(cluster: LocalCluster) -> None:
+    with (
+        Trace(cluster.name_server) as trace,
+        Producer(cluster.name_server) as producer,
+        TransactionProducer(
+            cluster.name_server, group="t", execute=lambda *_: TransactionState.COMMIT, check=lambda _: TransactionState.UNKNOWN
+        ) as transactions,
+        PushConsumer(cluster.name_server, "pushed", lambda message: heard.append(message.msg_id), settings=FROM_FIRST) as pushed,
+        LitePullConsumer(cluster.name_server, "pulled", settings=PULLED_FROM_FIRST) as lite,
+    ):
+        heard: list[str] = []
+        clients = (producer, transactions, pushed, lite)
+        for client in clients:
+            client.observers.append(trace)
+        ids = {producer.send(Message("T", b"0")).msg_id, transactions.send_in_transaction(Message("T", b"1")).sent.msg_id}
+        for consumer in (pushed, lite):
+            consumer.subscribe("T")
+        assert pulled(lite, 2) == [0, 1]
+        lite.poll(timeout_ms=1)  # now those count as consumed
+        until(lambda: set(heard) == ids)
+    assert trace.dropped_count == 0
+    with LitePullConsumer(cluster.name_server, "auditors", settings=PULLED_FROM_FIRST) as auditor:
+        auditor.subscribe("RMQ_SYS_TRACE_TOPIC")
+        found: list[TraceRecord] = []
+        while len(found) < 11:  # two sent, one transaction ended, and two begun and ended by each consumer
+            found += [record for message in auditor.poll() for record in decode(message.body.decode())]
+    assert {record.msg_id for record in found if isinstance(record, Published)} == ids
+    assert len([record for record in found if isinstance(record, TransactionEnded)]) == 1
+    assert {record.group for record in found if isinstance(record, Consumed)} == {"pushed", "pulled"}
 
 
 def test_a_listener_runs_in_threads_and_may_use_blocking_clients(cluster: LocalCluster) -> None:

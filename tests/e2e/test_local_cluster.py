@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -158,6 +159,19 @@ def test_an_end_that_is_given_up_leaves_nothing_either(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused_before_anything_starts(options: dict[str, object], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         LocalCluster(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("error")
+def test_before_its_start_and_after_its_end_a_cluster_says_so() -> None:
+    mq = LocalCluster(virtual_clock=True, partitions=True)
+    for _ in range(2):
+        for call in (lambda: mq.create_topic("T"), lambda: mq.advance(1), mq.kill, mq.restart, mq.partition, mq.broker_address, mq.store):
+            with pytest.raises(RuntimeError, match=r"not started, or its end was: use it as `with LocalCluster\(\) as mq:`"):
+                call()
+        mq.heal()
+        gc.collect()  # a coroutine that nobody awaited says so now
+        with mq:
+            mq.advance(1)
 
 
 def test_a_cluster_that_is_not_started_and_a_broker_that_is_not_there_are_named() -> None:

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from orbitmq.blocking.admin import Admin
     from orbitmq.blocking.consumers import LitePullConsumer, PullConsumer, PushConsumer
     from orbitmq.blocking.producers import Producer, TransactionProducer
+    from orbitmq.blocking.trace import Trace
 
-__all__ = ["Admin", "LitePullConsumer", "Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]
+__all__ = ["Admin", "LitePullConsumer", "Producer", "PullConsumer", "PushConsumer", "Trace", "TransactionProducer"]
 
 _MODULES = {
     "Admin": "admin",
@@ -22,6 +23,7 @@ _MODULES = {
     "Producer": "producers",
     "PullConsumer": "consumers",
     "PushConsumer": "consumers",
+    "Trace": "trace",
     "TransactionProducer": "producers",
 }
 

@@ -10,6 +10,7 @@ from orbitmq.client import pull_consumer as of_pull
 from orbitmq.client import push_consumer as of_push
 from orbitmq.client.lite_pull_consumer import LitePullSettings
 from orbitmq.client.messages import ReceivedMessage
+from orbitmq.client.observers import ConsumeObserver
 from orbitmq.client.push_consumer import ConsumerSettings, Listener
 from orbitmq.protocol.bodies.clients import MessageQueue
 
@@ -31,6 +32,11 @@ class PushConsumer(BlockingClient[of_push.PushConsumer]):
     def queues(self) -> frozenset[MessageQueue]:
         """Those that it consumes now."""
         return self._act(lambda: self._behind.queues)
+
+    @property
+    def observers(self) -> list[ConsumeObserver]:
+        """Who is told of every message that is consumed, on the loop's thread: they must not block. A Trace is one."""
+        return self._behind.observers
 
 
 class LitePullConsumer(BlockingClient[of_lite_pull.LitePullConsumer]):
@@ -60,6 +66,11 @@ class LitePullConsumer(BlockingClient[of_lite_pull.LitePullConsumer]):
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues that it reads now."""
         return self._act(lambda: self._behind.assignment)
+
+    @property
+    def observers(self) -> list[ConsumeObserver]:
+        """Who is told of every message that is handed out, on the loop's thread: they must not block. A Trace is one."""
+        return self._behind.observers
 
     def poll(self, timeout_ms: int = 5_000, count_max: int = 32) -> list[ReceivedMessage]:
         """Messages, as soon as there are some, or none when none came in time; what was handed out before counts as consumed."""

@@ -9,6 +9,7 @@ from orbitmq.blocking.client import BlockingClient, OwnCluster, waits
 from orbitmq.client import producer as of_producer
 from orbitmq.client import transaction_producer as of_transactions
 from orbitmq.client.asked_producer import THREADS_DEFAULT, Check
+from orbitmq.client.observers import SendObserver
 from orbitmq.client.outbox import ProducerSettings
 from orbitmq.client.producer import DEFAULT_GROUP
 from orbitmq.client.transaction_producer import Execute
@@ -26,6 +27,11 @@ class _Sending(BlockingClient[P_co]):
     reply = waits(of_producer.Producer.reply)
     recall = waits(of_producer.Producer.recall)
     queues = waits(of_producer.Producer.queues)
+
+    @property
+    def observers(self) -> list[SendObserver]:
+        """Who is told what became of every message, on the loop's thread: they must not block. A Trace is one."""
+        return self._behind.observers
 
 
 class Producer(_Sending[of_producer.Producer]):

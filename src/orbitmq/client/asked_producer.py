@@ -13,10 +13,10 @@ import contextlib
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from orbitmq.client.daemon_pool import DaemonPool
 from orbitmq.client.messages import Message, ReceivedMessage, SendResult, TransactionState
 from orbitmq.client.observers import TransactionEnd, tell
 from orbitmq.client.outbox import Outgoing, ProducerSettings
@@ -76,7 +76,7 @@ class AskedProducer(Producer):
         super().__init__(cluster, group=group, settings=settings)
         self._check = check
         self._topics = tuple(map(self.session.names.wire, topics))
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"transaction-{group}")
+        self._pool = DaemonPool(threads, f"transaction-{group}")
         self._checks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -91,13 +91,13 @@ class AskedProducer(Producer):
         for task in self._checks:
             task.cancel()
         await asyncio.gather(*self._checks, return_exceptions=True)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
         await super().close()
 
     # -- as a member of its session
 
     def topics(self) -> Iterable[str]:
-        return self._topics
+        return *super().topics(), *self._topics
 
     def serves(self) -> Mapping[int, MemberHandler]:
         return {**super().serves(), RequestCode.CHECK_TRANSACTION_STATE: self._take_check}
@@ -114,9 +114,13 @@ class AskedProducer(Producer):
         self, outgoing: Outgoing, queue: MessageQueue | None = None, selector: QueueSelector | None = None, timeout_ms: int | None = None
     ) -> SendResult:
         """Send a half message that the outbox made; brokers know by then whom they may ask."""
-        await self._route(outgoing.topic)
-        await self.session.introduce()
-        return await self.send_outgoing(outgoing, queue, selector, timeout_ms)
+        timeout_ms = self.settings.timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        await self._routes.within(outgoing.topic, deadline_ms, timeout_ms)
+        with contextlib.suppress(TimeoutError):  # which the send finds too
+            async with asyncio.timeout((deadline_ms - self._clock.monotonic_ms()) / 1000):
+                await self.session.introduce()
+        return await self.send_outgoing(outgoing, queue, selector, deadline_ms - self._clock.monotonic_ms())
 
     def end_of(self, half: HalfPlace, state: TransactionState, *, from_check: bool = False) -> EndTransactionRequestHeader:
         """How to say that the transaction of a half message has ended so."""
@@ -139,7 +143,7 @@ class AskedProducer(Producer):
 
     async def master_of(self, half: HalfPlace) -> str:
         """The address of the broker that has a half message, and that its end is told to."""
-        address = (await self._route(half.topic)).master(half.broker_name or "")
+        address = (await self._routes.of(half.topic)).master(half.broker_name or "")
         if address is None:
             raise NotFound(f"the broker {half.broker_name} of a half message to topic {half.topic} has no master now")
         return self.session.send_address(address)
@@ -150,7 +154,7 @@ class AskedProducer(Producer):
             if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
                 state = await function(*arguments)
             else:
-                state = await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+                state = await self._pool.run(function, *arguments)
             if not isinstance(state, TransactionState):
                 raise TypeError(f"{function!r} returned {state!r}, which is no TransactionState")
         except Exception as problem:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum, IntEnum
-from typing import Final
+from typing import Final, cast
 
 from orbitmq.common.errors import MessageIllegal
 from orbitmq.message import properties
@@ -63,6 +63,27 @@ class Message:
         if len(given) > 1:
             raise MessageIllegal("delay_level, delay_ms and deliver_at_ms say when it comes: give one of them")
         return given
+
+
+def what_is_wrong(message: Message) -> str | None:
+    """What of a message has a type that cannot be sent, and what to do; None when all is as it should be."""
+    topic, body, keys, own = cast("tuple[object, ...]", (message.topic, message.body, message.keys, message.properties))
+    if not isinstance(topic, str):
+        return f"the topic of a message is {topic!r}, which is no text"
+    place = f"of a message to {topic}"
+    if not isinstance(body, bytes | bytearray | memoryview):
+        hint = ": send its bytes, as in text.encode()" if isinstance(body, str) else "; a body is bytes"
+        return f"the body {place} is of type {type(body).__name__}{hint}"
+    if not isinstance(keys, str) and not (isinstance(keys, Iterable) and all(isinstance(key, str) for key in keys)):
+        return f"the keys {place} are {keys!r}: give a text, or a list of texts"
+    if not isinstance(own, Mapping):
+        return f"the properties {place} are {own!r}: give a dict of texts"
+    for name, value in {"tags": message.tags, "sharding_key": message.sharding_key, **own}.items():
+        if not isinstance(name, str):
+            return f"the property {name!r}={value!r} {place} has a name that is no text"
+        if not isinstance(value, str | None):
+            return f"{name}={value!r} {place} is of type {type(value).__name__}: only texts can be sent, so make one of it, as with str()"
+    return None
 
 
 class SendStatus(Enum):

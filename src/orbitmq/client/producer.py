@@ -5,6 +5,7 @@ What is sent at the same time shares connections: requests of many callers leave
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
@@ -16,8 +17,9 @@ from orbitmq.client.observers import SendObserver, tell
 from orbitmq.client.outbox import Outbox, Outgoing, ProducerSettings
 from orbitmq.client.queue_choice import FAILURE_LATENCY_MS, BrokerFaults, QueueChoice
 from orbitmq.client.routes import TopicRoute
-from orbitmq.client.session import Cluster, MemberHandler, SessionUser
-from orbitmq.common.errors import NotFound, RemoteError, RequestRefused, SendFailed
+from orbitmq.client.session import OTHER_LOOP, Cluster, MemberHandler, SessionUser
+from orbitmq.client.write_routes import WriteRoutes, too_late
+from orbitmq.common.errors import MessageIllegal, OrbitError, RemoteError, RequestRefused, SendFailed, WrongCall
 from orbitmq.common.topic_names import AUTO_CREATE_TOPIC
 from orbitmq.message import hosts
 from orbitmq.message.message_id import UniqueIds
@@ -51,6 +53,7 @@ _STATUSES: Final[dict[int, SendStatus]] = {
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_REPLY: Final = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+"""Takes the queue of a message; called on the loop, so it must not block."""
 
 
 class Producer(SessionUser):
@@ -67,7 +70,9 @@ class Producer(SessionUser):
         self.group = group
         self.settings = settings or ProducerSettings()
         self.observers: list[SendObserver] = []
-        self._made_topics: dict[str, TopicRoute] = {}  # whose first message makes them; until the name servers know them
+        self._routes = WriteRoutes(self.session, self.settings.new_topic_queue_count)
+        self._loop: asyncio.AbstractEventLoop | None = None  # from start to close
+        self._is_closed = False
         self._wire_group = self.session.names.wire(group)
         self._new_topic = AUTO_CREATE_TOPIC, str(self.settings.new_topic_queue_count)
         self._clock = self.session.clock
@@ -77,12 +82,26 @@ class Producer(SessionUser):
 
     async def start(self) -> None:
         """Be known to brokers from now on."""
+        if self._is_closed:
+            raise WrongCall("this producer is closed; make a new one")
         await self.session.join(self)
+        self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
         """Leave; what is under way is given up."""
+        if self._loop is not None:
+            self._check_call()
+        self._loop, self._is_closed = None, True
         await self.session.leave(self)
         await super().close()
+
+    def _check_call(self) -> None:
+        """WrongCall unless it is started, and this is its loop."""
+        if self._loop is not asyncio.get_running_loop():
+            if self._loop is not None:
+                raise WrongCall(OTHER_LOOP)
+            why = "is closed; make a new one" if self._is_closed else "is not started: use it in `async with`, or call start() first"
+            raise WrongCall(f"this producer {why}")
 
     def new_ids(self) -> UniqueIds:
         """Ids for messages that are not made by the outbox; one of their own for each thread that makes some."""
@@ -99,10 +118,10 @@ class Producer(SessionUser):
         return None
 
     def topics(self) -> Iterable[str]:
-        return tuple(self._made_topics)
+        return self._routes.made
 
     async def routes_changed(self) -> None:
-        self._made_topics = {topic: route for topic, route in self._made_topics.items() if self.session.known_route(topic) is None}
+        self._routes.routes_changed()
 
     def serves(self) -> Mapping[int, MemberHandler]:
         return {RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._take_reply}
@@ -116,23 +135,43 @@ class Producer(SessionUser):
         self, message: Message, *, queue: MessageQueue | None = None, selector: QueueSelector | None = None, timeout_ms: int | None = None
     ) -> SendResult:
         """Send one message: to the next queue, to `queue`, or to the one that `selector` takes; SendFailed when no broker took it."""
+        self._check_call()
         return await self.send_outgoing(self.outbox.message(message), queue, selector, timeout_ms)
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, selector: QueueSelector | None = None) -> None:
         """Send one message once, and hear nothing of it: it may be lost."""
+        self._check_call()
         outgoing = self.outbox.message(message)
-        route = await self._route(outgoing.topic)
+        timeout_ms = self.settings.timeout_ms
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        route = await self._route(outgoing, queue, deadline_ms, timeout_ms)
         target = queue or self._target(route, outgoing, selector, None)
-        await self.session.client.invoke_oneway(self._address(route, target), self._request(outgoing, target), self.settings.timeout_ms)
+        request, left_ms = self._request(outgoing, target), deadline_ms - self._clock.monotonic_ms()
+        await self.session.client.invoke_oneway(self._routes.address(route, target), request, left_ms)
 
     async def send_batch(self, messages: Iterable[Message], *, queue: MessageQueue | None = None) -> list[SendResult]:
-        """Send messages of one topic together, in as few requests as their sizes allow; the result of each request."""
-        return [await self.send_outgoing(each, queue) for each in self.outbox.batches(list(messages))]
+        """Send messages of one topic together, in as few requests as their sizes and sharding keys allow; the result of each request.
+
+        SendFailed when one of several requests fails; its `sent` has the results of those before it.
+        """
+        self._check_call()
+        parts = self.outbox.batches(list(messages), by_key=queue is None)
+        results: list[SendResult] = []
+        for part in parts:
+            try:
+                results.append(await self.send_outgoing(part, queue))
+            except OrbitError as problem:
+                if not results:
+                    raise
+                told = f"{len(results)} of the {len(parts)} requests of a batch to topic {part.topic} were taken, then one failed"
+                raise SendFailed(f"{told}: {problem}", results) from problem
+        return results
 
     async def request(
         self, message: Message, *, queue: MessageQueue | None = None, selector: QueueSelector | None = None, timeout_ms: int | None = None
     ) -> ReceivedMessage:
         """Send one message and wait for the reply of whoever consumes it; RequestTimeout when none came in time."""
+        self._check_call()
         return await replies.request(self, message, timeout_ms or self.settings.timeout_ms, queue, selector)
 
     async def reply(
@@ -146,16 +185,19 @@ class Producer(SessionUser):
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Reply to a message that was sent by `request`; SendFailed also when its sender cannot be reached."""
+        self._check_call()
         reply = replies.reply_to(received, body, tags=tags, keys=keys, properties=properties)
         return await replies.send_reply(self, received, reply, timeout_ms)
 
     async def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
         """Take back a message that was to come later, by the handle of its SendResult; its id, or RequestRefused when it is too late."""
+        self._check_call()
         return await recall.recall(self, topic, recall_handle, timeout_ms)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that messages can be sent to."""
-        return (await self._route(self.session.names.wire(topic))).write_queues
+        self._check_call()
+        return (await self._routes.of(self.session.names.wire(topic))).write_queues
 
     # -- one request
 
@@ -196,48 +238,36 @@ class Producer(SessionUser):
 
     # -- where it goes
 
-    async def _route(self, topic: str) -> TopicRoute:
-        """The route of a topic; of one that does not exist yet, that of the topic whose example brokers follow."""
-        made = self._made_topics.get(topic)
-        if made is not None:
-            return made
-        try:
-            return await self.session.route(topic)
-        except NotFound as missing:
-            try:
-                template = await self.session.route(AUTO_CREATE_TOPIC)
-            except NotFound:
-                raise NotFound(f"{missing}; brokers make topics by themselves only with autoCreateTopicEnable=true") from missing
-            made = self._made_topics[topic] = template.as_template(topic, self.settings.new_topic_queue_count)
-            return made
+    async def _route(self, outgoing: Outgoing, queue: MessageQueue | None, deadline_ms: int, timeout_ms: int) -> TopicRoute:
+        """The route of a message; one without a queue to write to is asked for once more before it is believed."""
+        topic = outgoing.topic
+        if queue is not None and queue.topic != topic and self.session.names.wire(queue.topic) != topic:
+            raise MessageIllegal(f"a message to topic {topic} cannot go to {queue}: take a queue of its own topic, as queues() tells them")
+        route = self.session.known_route(topic) or await self._routes.within(topic, deadline_ms, timeout_ms)
+        if not route.write_queues and queue is None:
+            route = await self._routes.once_more(topic, deadline_ms, timeout_ms)
+        return route
 
     def _target(self, route: TopicRoute, outgoing: Outgoing, selector: QueueSelector | None, last_broker: str | None) -> MessageQueue:
-        if not route.write_queues:
-            raise NotFound(f"topic {route.topic} has no queue that may be written to: see its permissions, and whether its masters are up")
         if selector is not None:
             return selector(route.write_queues, outgoing.messages[0])
-        if not outgoing.is_batch and outgoing.messages[0].sharding_key is not None:
+        if outgoing.messages and outgoing.messages[0].sharding_key is not None:
             return by_sharding_key(route.write_queues, outgoing.messages[0])
         chosen = self._choice.choose(route, last_broker, self._clock.monotonic_ms())
         assert chosen is not None, "there are queues"
         return chosen
 
-    def _address(self, route: TopicRoute, queue: MessageQueue) -> str:
-        address = route.master(queue.broker_name)
-        if address is None:
-            raise NotFound(f"the broker {queue.broker_name} of {queue} has no master now: choose another queue, or wait until it is back")
-        return self.session.send_address(address)
-
     async def send_outgoing(
         self, outgoing: Outgoing, queue: MessageQueue | None = None, selector: QueueSelector | None = None, timeout_ms: int | None = None
     ) -> SendResult:
         """Send what the outbox made, again and elsewhere as the settings say; observers hear how it ended."""
-        if not self.observers:
-            return await self._send(outgoing, queue, selector, timeout_ms)
+        timeout_ms = self.settings.timeout_ms if timeout_ms is None else timeout_ms
         began_ms = self._clock.monotonic_ms()
+        if not self.observers:
+            return await self._send_in_turn(outgoing, queue, selector, began_ms, timeout_ms)
         result: SendResult | Exception
         try:
-            result = await self._send(outgoing, queue, selector, timeout_ms)
+            result = await self._send_in_turn(outgoing, queue, selector, began_ms, timeout_ms)
         except Exception as problem:
             result = problem
         cost_ms = self._clock.monotonic_ms() - began_ms
@@ -246,23 +276,44 @@ class Producer(SessionUser):
             raise result
         return result
 
+    async def _send_in_turn(
+        self, outgoing: Outgoing, queue: MessageQueue | None, selector: QueueSelector | None, began_ms: int, timeout_ms: int
+    ) -> SendResult:
+        """Send it when not too many others are under way."""
+        room = self.session.send_room
+        if room.free > 0:
+            room.free -= 1
+        else:
+            try:
+                await room.wait(timeout_ms)
+            except TimeoutError:
+                why = f"{room.size} others were under way all the time; send fewer at once, or raise invoke_max of ClientConfig"
+                raise too_late(outgoing.topic, timeout_ms, why) from None
+        try:
+            return await self._send(outgoing, queue, selector, began_ms + timeout_ms, timeout_ms)
+        finally:
+            room.leave()
+
     async def _send(
-        self, outgoing: Outgoing, queue: MessageQueue | None, selector: QueueSelector | None, timeout_ms: int | None
+        self, outgoing: Outgoing, queue: MessageQueue | None, selector: QueueSelector | None, deadline_ms: int, timeout_ms: int
     ) -> SendResult:
         settings, clock = self.settings, self._clock
-        timeout_ms = settings.timeout_ms if timeout_ms is None else timeout_ms
-        deadline_ms = clock.monotonic_ms() + timeout_ms
         failures: list[str] = []
         last: MessageQueue | None = None
         last_problem: Exception | None = None
-        for _ in range(1 + settings.retries):
-            route = self.session.known_route(outgoing.topic) or await self._route(outgoing.topic)
+        for tries_left in range(settings.retries, -1, -1):
+            route = self.session.known_route(outgoing.topic)
+            if route is None or queue is not None or not route.write_queues:
+                route = await self._route(outgoing, queue, deadline_ms, timeout_ms)
             target = queue or self._target(route, outgoing, selector, last.broker_name if last else None)
             began_ms = clock.monotonic_ms()
-            if began_ms >= deadline_ms:
+            left_ms = deadline_ms - began_ms
+            if left_ms <= 0:
                 break
+            if tries_left and settings.try_timeout_ms is not None:
+                left_ms = min(left_ms, settings.try_timeout_ms)
             try:
-                result = await self._send_once(self._address(route, target), outgoing, target, deadline_ms - began_ms)
+                result = await self._send_once(self._routes.address(route, target), outgoing, target, left_ms)
             except (RemoteError, RequestRefused) as problem:
                 self._note(target, FAILURE_LATENCY_MS)
                 if isinstance(problem, RequestRefused) and problem.code not in _RETRIED:
@@ -271,16 +322,15 @@ class Producer(SessionUser):
                 failures.append(f"{target.broker_name}: {problem}")
                 last, last_problem = target, problem
                 if isinstance(problem, RequestRefused) and problem.code == ResponseCode.TOPIC_NOT_EXIST:
-                    self.session.forget_route(outgoing.topic)
-                    self._made_topics.pop(outgoing.topic, None)
+                    self._routes.forget(outgoing.topic)
                 continue
             self._note(target, clock.monotonic_ms() - began_ms)
-            if result.status is SendStatus.SEND_OK or not settings.retry_when_not_safe or len(failures) == settings.retries:
+            if result.status is SendStatus.SEND_OK or not settings.retry_when_not_safe or not tries_left:
                 return result
             failures.append(f"{target.broker_name}: {result.status.value}")
             last = target
         told = "; ".join(dict.fromkeys(failures)) or "the time was over before anything was sent"
-        raise SendFailed(f"a message to topic {outgoing.topic} was not sent within {timeout_ms} ms: {told}") from last_problem
+        raise too_late(outgoing.topic, timeout_ms, told) from last_problem
 
     async def _send_once(self, address: str, outgoing: Outgoing, queue: MessageQueue, timeout_ms: int) -> SendResult:
         response = await self.session.client.invoke(address, self._request(outgoing, queue), timeout_ms)

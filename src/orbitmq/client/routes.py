@@ -23,6 +23,7 @@ class TopicRoute:
     write_queues: tuple[MessageQueue, ...]
     read_queues: tuple[MessageQueue, ...]
     addresses: Mapping[str, Mapping[int, str]]
+    is_writable: bool = True  # by its permission on one broker at least
     is_ordered: bool = False  # the name servers say where its messages go, and that does not change when a broker is down
 
     @classmethod
@@ -44,7 +45,8 @@ class TopicRoute:
                 if queues.perm & PERM_WRITE and MASTER_ID in addresses.get(queues.broker_name, {})
                 for queue_id in range(queues.write_queue_nums)
             ]
-        return cls(topic, tuple(write), tuple(read), addresses, bool(data.order_topic_conf))
+        is_writable = any(queues.perm & PERM_WRITE for queues in found)
+        return cls(topic, tuple(write), tuple(read), addresses, is_writable, bool(data.order_topic_conf))
 
     def as_template(self, topic: str, queue_count_max: int) -> TopicRoute:
         """The route of a topic that brokers will make with its first message, by this topic's example."""
@@ -54,6 +56,15 @@ class TopicRoute:
     def master(self, broker_name: str) -> str | None:
         """Where the broker takes messages; None when its master is not there."""
         return self.addresses.get(broker_name, {}).get(MASTER_ID)
+
+    def why_not_written(self) -> str:
+        """Why no queue takes messages, and what to do."""
+        brokers = ", ".join(sorted(self.addresses)) or "none"
+        if not self.is_writable:
+            return f"its permission on its brokers ({brokers}) does not let anybody write; set one that does"
+        if not any(MASTER_ID in addresses for addresses in self.addresses.values()):
+            return f"its brokers ({brokers}) have no master now; start one, or wait until it is back"
+        return f"none of its brokers that have a master ({brokers}) has a write queue of it; give it some"
 
     def reader(self, broker_name: str, broker_id: int) -> tuple[str, int] | None:
         """Where to read: the broker of that id; when it is not there the next replica, then any. With the id it has."""

@@ -14,13 +14,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, Self
 
 from orbitmq.client.credentials import RequestSigner
+from orbitmq.client.heartbeats import Heartbeats
 from orbitmq.client.messages import ReceivedMessage
 from orbitmq.client.periodic import repeat
 from orbitmq.client.routes import MASTER_ID, TopicRoute, broker_addresses
+from orbitmq.client.send_room import SendRoom
 from orbitmq.client.settings import ClientSettings
 from orbitmq.common.clock import Clock, SystemClock
 from orbitmq.common.errors import NotFound, OrbitError, RemoteError, RemoteUnavailable, RequestRefused, WrongCall
-from orbitmq.protocol.bodies.clients import ConsumerData, HeartbeatData, MessageQueue
+from orbitmq.protocol.bodies.clients import ConsumerData, MessageQueue
 from orbitmq.protocol.bodies.nameserver import ClusterInfo, TopicRouteData
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
@@ -32,6 +34,10 @@ from orbitmq.remoting.dispatch import Dispatcher, LaneLimits
 from orbitmq.remoting.name_servers import NameServerList, look_up, split_address
 
 LOOK_UP_PERIOD_S: Final = 120.0
+OTHER_LOOP: Final = (
+    "this client belongs to the event loop that it was started on, and this is another one: start, use and close a client"
+    " in one asyncio.run(), or take those of orbitmq.blocking"
+)
 _VIP_DISTANCE: Final = 2
 _SERVED: Final = (  # what brokers ask of clients
     RequestCode.CHECK_TRANSACTION_STATE,
@@ -69,8 +75,12 @@ class Member(Protocol):
         ...
 
 
+class NoBroker(NotFound):
+    """A topic that is nowhere because there is no broker at all."""
+
+
 class ClientSession:
-    """From `start` to `close`."""
+    """From `start` to `close`, on one event loop."""
 
     def __init__(self, settings: ClientSettings, clock: Clock | None = None) -> None:
         self.settings = settings
@@ -81,25 +91,31 @@ class ClientSession:
         lane = dispatcher.add_lane(LaneLimits(name="served", running_max=64, queue_max=10_000))
         for code in _SERVED:
             dispatcher.register(code, self._serve, lane=lane)
+        self._heartbeats = Heartbeats(self)
         self.client = RemotingClient(
             settings.remoting_config(),
             self.clock,
             dispatcher=dispatcher,
             hooks=[RequestSigner(settings.credentials)] if settings.credentials else [],
+            listeners=(self._heartbeats,),
             name_servers=NameServerList(settings.known_name_servers()),
         )
         self.members: list[Member] = []
+        invoke_max = self.client.config.invoke_max
+        self.send_room = SendRoom(max(invoke_max - invoke_max // 8, 1))  # the rest is for all other requests
         self.requests: dict[str, asyncio.Future[ReceivedMessage]] = {}  # that wait for their reply, by correlation id
         self.brokers_without_lite_pull: set[str] = set()  # by address
         self.understood: set[tuple[str, str, str]] = set()  # expressions by address of the broker, kind and text
-        self._introducing = asyncio.Lock()
-        self._known_by: object = None  # see `introduce`
         self._routes: dict[str, TopicRoute] = {}
         self._fetches: dict[str, asyncio.Task[TopicRoute]] = {}
         self._timers: list[asyncio.Task[None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
 
     async def start(self) -> None:
         """Find the name servers, and keep everything up to date from now on."""
+        self._check_open()
+        self._loop = asyncio.get_running_loop()
         if self._timers:
             return
         settings = self.settings
@@ -113,9 +129,13 @@ class ClientSession:
 
     async def close(self) -> None:
         """Tell the brokers that the members leave, and close every connection."""
-        for task in self._timers:
+        self._check_loop()
+        self._is_closed = True
+        tasks = (*self._timers, *self._fetches.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._timers, *self._fetches.values(), return_exceptions=True)
+        await self._heartbeats.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._timers = []
         for member in list(self.members):
             await self.leave(member)
@@ -127,10 +147,13 @@ class ClientSession:
 
     async def join(self, member: Member) -> None:
         """Have heartbeats tell of a member; WrongCall when its group has one here, which brokers could not tell from it."""
+        if member in self.members:
+            raise WrongCall("this client was started before; use it as it is, or make a new one")
         consumer = member.consumer_data()
         groups = [found.group for other in self.members if (found := other.consumer_data()) is not None]
         if consumer is not None and consumer.group in groups:
             raise WrongCall(f"group {consumer.group} has a consumer in this session already; another one needs a session of its own")
+        self._check_open()
         self.members.append(member)
         await self.start()
 
@@ -146,7 +169,7 @@ class ClientSession:
             consumer_group=None if consumer is None else consumer.group,
         )
         addresses = self.broker_addresses()
-        await asyncio.gather(*(self._try(address, RequestCode.UNREGISTER_CLIENT, header) for address in addresses))
+        await asyncio.gather(*(self.tell(address, RequestCode.UNREGISTER_CLIENT, header) for address in addresses))
 
     async def _serve(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Let the member answer whom a broker's request is about."""
@@ -164,11 +187,20 @@ class ClientSession:
         found = self._routes.get(topic)
         if found is not None:
             return found
+        self._check_loop()
+        if self._is_closed:
+            raise RemoteUnavailable("this client is closed")
         fetch = self._fetches.get(topic)
         if fetch is None:
             fetch = self._fetches[topic] = asyncio.create_task(self._fetch(topic))
             fetch.add_done_callback(lambda _: self._fetches.pop(topic, None))
-        return await asyncio.shield(fetch)
+        try:
+            return await asyncio.shield(fetch)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if fetch.cancelled() and caller is not None and not caller.cancelling():
+                raise RemoteUnavailable("this client was closed meanwhile") from None
+            raise
 
     def forget_route(self, topic: str) -> None:
         """Ask for it again when it is needed next: it led nowhere."""
@@ -182,20 +214,20 @@ class ClientSession:
         request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
         response = await self.client.invoke_name_server(request, self.settings.timeout_ms)
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
-            raise NotFound(await self._why_no_route(topic))
+            raise await self._no_route(topic)
         if response.code != ResponseCode.SUCCESS or response.body is None:
             raise RequestRefused(response.code, f"the route of topic {topic} was refused: {response.remark}")
         route = self._routes[topic] = TopicRoute.of(topic, TopicRouteData.decode(response.body))
         return route
 
-    async def _why_no_route(self, topic: str) -> str:
+    async def _no_route(self, topic: str) -> NotFound:
         response = await self.client.invoke_name_server(
             RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO), self.settings.timeout_ms
         )
         brokers = sorted(ClusterInfo.decode(response.body).brokers) if response.body else []
         if not brokers:
-            return f"no route to topic {topic}: no broker is registered; start one with namesrvAddr set to these name servers"
-        return f"no route to topic {topic}: none of the brokers ({', '.join(brokers)}) has it; create it, or check its spelling"
+            return NoBroker(f"no route to topic {topic}: no broker is registered; start one with namesrvAddr set to these name servers")
+        return NotFound(f"no route to topic {topic}: none of the brokers ({', '.join(brokers)}) has it; create it, or check its spelling")
 
     async def refresh_routes(self) -> None:
         """Ask for every route again that a member wants or that was used; members hear when one has changed."""
@@ -231,6 +263,7 @@ class ClientSession:
 
     async def ask(self, address: str, request: RemotingCommand, timeout_ms: int | None = None) -> RemotingCommand:
         """A broker's answer; RequestRefused when it is a refusal."""
+        self._check_loop()
         response = await self.client.invoke(address, request, timeout_ms or self.settings.timeout_ms)
         if response.code != ResponseCode.SUCCESS:
             raise RequestRefused(response.code, response.remark or f"{address} answered with code {response.code}")
@@ -238,31 +271,30 @@ class ClientSession:
 
     async def heartbeat(self) -> None:
         """Tell every broker who is here; one that does not answer is told again next time."""
-        consumers = tuple(data for member in self.members if (data := member.consumer_data()) is not None)
-        groups = tuple(dict.fromkeys(group for member in self.members if (group := member.producer_group) is not None))
-        if not consumers and not groups:
-            return
-        body = HeartbeatData(self.client_id, groups, consumers).encode()
-        await asyncio.gather(*(self._try(address, RequestCode.HEART_BEAT, None, body) for address in self.broker_addresses()))
-        self._known_by = self._acquaintance()
+        await self._heartbeats.tell_all()
 
     async def introduce(self) -> None:
         """Have every broker know who is here, before it has to find them: after a change of members, routes or connections."""
-        if self._known_by != self._acquaintance():
-            async with self._introducing:
-                if self._known_by != self._acquaintance():
-                    await self.heartbeat()
+        await self._heartbeats.introduce()
 
-    def _acquaintance(self) -> object:
-        """Brokers know members by the connection on which a heartbeat told of them."""
-        return frozenset(map(id, self.members)), frozenset(self.broker_addresses()), frozenset(self.client.connections)
-
-    async def _try(self, address: str, code: int, header: UnregisterClientRequestHeader | None, body: bytes | None = None) -> None:
+    async def tell(self, address: str, code: int, header: UnregisterClientRequestHeader | None, body: bytes | None = None) -> bool:
+        """Tell a broker of members; whether it heard that."""
         try:
             await self.ask(address, RemotingCommand.request(code, header, body))
         except (RemoteError, RequestRefused) as problem:
             level = logging.WARNING if isinstance(problem, RequestRefused) else logging.INFO  # who is away comes back by itself
             log.log(level, "broker_not_told address=%s code=%d why='%s'", address, code, problem)
+            return False
+        return True
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise WrongCall("this session is closed; make a new one")
+        self._check_loop()
+
+    def _check_loop(self) -> None:
+        if self._loop is not None and self._loop is not asyncio.get_running_loop():
+            raise WrongCall(OTHER_LOOP)
 
     async def _look_up(self) -> None:
         self.client.name_servers.update(await look_up(self.settings.address_server))

@@ -6,11 +6,14 @@ import itertools
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Final
 
 from orbitmq.client.credentials import Credentials
 from orbitmq.client.namespace import Namespace
+from orbitmq.client.setting_checks import at_least
+from orbitmq.common.errors import ConfigurationError
 from orbitmq.remoting.client import ClientConfig
 from orbitmq.remoting.name_servers import parse_list
 from orbitmq.remoting.tls import ClientTls
@@ -36,6 +39,10 @@ class ClientSettings:
     tls: ClientTls = field(default_factory=ClientTls)
     remoting: ClientConfig | None = None  # limits of connections
 
+    def __post_init__(self) -> None:
+        at_least(1, self, "timeout_ms", "route_refresh_ms", "heartbeat_ms")
+        self.remoting_config()
+
     def known_name_servers(self) -> list[str]:
         """The name servers that are given; none when they have to be asked for."""
         given = self.name_servers or os.environ.get(NAME_SERVERS_VARIABLE, "")
@@ -46,11 +53,17 @@ class ClientSettings:
         return Namespace(self.namespace)
 
     def remoting_config(self) -> ClientConfig:
-        return self.remoting or ClientConfig(tls=self.tls)
+        """Limits and TLS of connections; TLS may be set here or there."""
+        given = self.remoting or ClientConfig()
+        if self.tls == given.tls or self.tls == ClientTls():
+            return given
+        if given.tls != ClientTls():
+            raise ConfigurationError("ClientSettings: tls and remoting.tls are both set, and differ; set tls only")
+        return replace(given, tls=self.tls)
 
     def client_id(self) -> str:
-        """How brokers know this client; two of one id are taken for one."""
-        return self._id(self.instance_name or f"{os.getpid()}#{next(_INSTANCES)}")
+        """How brokers know this client; two of one id are taken for one. In containers many have one address and one process id."""
+        return self._id(self.instance_name or f"{os.getpid()}#{Random().getrandbits(63)}#{next(_INSTANCES)}")
 
     def lasting_id(self) -> str:
         """The id under which this machine keeps what has to be there after a restart."""

@@ -69,6 +69,7 @@ class TransactionProducer(AskedProducer):
         timeout_ms: int | None = None,
     ) -> TransactionResult:
         """Send a message, run the local transaction, and have the message delivered or not, as that ended."""
+        self._check_call()
         outgoing = self.outbox.message(message, self.half_properties(message), TransactionType.PREPARED)
         sent = await self.send_half(outgoing, queue, selector, timeout_ms)
         half = HalfPlace.of(outgoing.topic, sent)
@@ -88,6 +89,6 @@ class TransactionProducer(AskedProducer):
         """Say how it ended; a broker that cannot be told will ask."""
         address: str | None = None
         with contextlib.suppress(OrbitError):  # the local transaction has ended, whatever became of the route
-            address = (await self._route(outgoing.topic)).master(sent.queue.broker_name)
+            address = (await self._routes.of(outgoing.topic)).master(sent.queue.broker_name)
         told = {properties.MSG_REGION: sent.region or "", properties.TRACE_ON: "true" if sent.is_traced else "false"}
         await self._end(address, self.end_of(half, state), problem, {**properties.parse(outgoing.properties), **told})

@@ -1,6 +1,7 @@
 """The errors that cross a floor: each says what happened, why, and what to do."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 class OrbitError(Exception):
@@ -60,7 +61,14 @@ class TooManyRequests(RemoteError):
 
 
 class SendFailed(OrbitError):
-    """A message that no broker took; the error says what each that was tried said. It may be stored all the same after a timeout."""
+    """A message that no broker took; the error says what each that was tried said. It may be stored all the same after a timeout.
+
+    Of a batch that takes several requests, `sent` has the results of those before the one that failed.
+    """
+
+    def __init__(self, text: str, sent: Sequence[Any] = ()) -> None:
+        super().__init__(text)
+        self.sent = tuple(sent)
 
 
 class RequestTimeout(OrbitError):

@@ -171,6 +171,11 @@ class RemotingClient:
 
     # -- connections
 
+    def connection_to(self, address: str) -> Channel | None:
+        """The open connection that the next call to `address` takes; None when it has to be made."""
+        channel = self._ready.get(address)
+        return channel if channel is not None and channel.is_open else None
+
     def _connected(self, address: str) -> Channel | None:
         """The connection to `address` if it can be used without waiting."""
         channel = self._ready.get(address)

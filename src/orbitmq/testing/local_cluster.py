@@ -7,9 +7,10 @@ until it is done. When the `with` block ends, however it ends, thread, ports, pr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -30,6 +31,7 @@ from orbitmq.testing.virtual_time import VirtualTimeLoop
 QUEUES: Final = 4
 _OWN_KEYS: Final = frozenset({"brokerName", "brokerIP1", "listenPort", "namesrvAddr", "storePathRootDir", "bindAddress"})
 _READ_AND_WRITE: Final = 6
+_NOT_STARTED: Final = "the cluster is not started, or its end was: use it as `with LocalCluster() as mq:`"
 T = TypeVar("T")
 
 
@@ -134,12 +136,12 @@ class LocalCluster:
 
     def create_topic(self, topic: str, queues: int = QUEUES) -> None:
         """Make a topic, with so many queues on each broker that runs; clients find it at once."""
-        self._do(self._create_topics({topic: queues}))
+        self._do(lambda: self._create_topics({topic: queues}))
 
     def stop_broker(self, name: str | None = None) -> None:
         """Stop a broker as an operator does: it leaves the name server, and everything is on disk."""
         for each in self._chosen(name):
-            self._do(self._started.stop_broker(each))
+            self._do(partial(self._started.stop_broker, each))
 
     def kill(self, name: str | None = None) -> None:
         """Let a broker die: its connections break, nobody hears of it, and what was not flushed to disk is lost.
@@ -147,13 +149,13 @@ class LocalCluster:
         With `processes` it is a SIGKILL: then the system keeps what was written, flushed or not.
         """
         for each in self._chosen(name):
-            self._do(self._started.kill_broker(each))
+            self._do(partial(self._started.kill_broker, each))
 
     def restart(self, name: str | None = None) -> None:
         """Start a broker again on its store and its port, after it was stopped or killed; one that runs is stopped first."""
         self.stop_broker(name)
         for each in self._chosen(name):
-            self._do(self._started.start_broker(each))
+            self._do(partial(self._started.start_broker, each))
 
     def partition(self, name: str | None = None, *, reset: bool = False) -> AbstractContextManager[object]:
         """Cut clients off from a broker, until `heal` or the end of a `with` block: nothing arrives, and nobody is told.
@@ -162,6 +164,8 @@ class LocalCluster:
         """
         if not self._partitions:
             raise ConfigurationError("nothing stands between clients and brokers that could be cut: use LocalCluster(partitions=True)")
+        if self._thread is None:
+            raise RuntimeError(_NOT_STARTED)
         self._set_way(name, Way.RESET if reset else Way.SILENT)
         healing = ExitStack()
         healing.callback(self.heal, name)
@@ -177,19 +181,24 @@ class LocalCluster:
 
     def advance_ms(self, elapsed_ms: int) -> None:
         """The same in milliseconds."""
-        assert self._thread is not None, "a cluster that is started has a thread"
-        loop = self._thread.loop
+        loop = self._own_thread.loop
         if not isinstance(loop, VirtualTimeLoop):
             raise ConfigurationError("this cluster lives in real time: use LocalCluster(virtual_clock=True)")
-        self._do(loop.advance(elapsed_ms))
+        self._do(partial(loop.advance, elapsed_ms))
 
     # -- behind it
 
     @property
     def _started(self) -> EmbeddedCluster:
         if self._thread is None or self._cluster is None:
-            raise RuntimeError("the cluster is not started: use it as `with LocalCluster() as mq:`")
+            raise RuntimeError(_NOT_STARTED)
         return self._cluster
+
+    @property
+    def _own_thread(self) -> LoopThread:
+        if self._thread is None:
+            raise RuntimeError(_NOT_STARTED)
+        return self._thread
 
     def _chosen(self, name: str | None) -> tuple[str, ...]:
         if name is None:
@@ -198,9 +207,8 @@ class LocalCluster:
             raise ValueError(f"there is no broker {name!r} here, but {', '.join(self.brokers)}")
         return (name,)
 
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        assert self._thread is not None, "a cluster that is started has a thread"
-        return self._thread.submit(work).result()
+    def _do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return self._own_thread.submit(work()).result()
 
     def _begin(self) -> Future[None]:
         if self._thread is not None:
@@ -242,7 +250,7 @@ class LocalCluster:
     def _set_way(self, name: str | None, way: Way) -> None:
         for each in self._chosen(name):
             if each in self._relays:
-                self._do(self._relays[each].set_way(way))
+                self._do(partial(self._relays[each].set_way, way))
 
 
 def _end(thread: LoopThread, stopping: Future[None]) -> None:

@@ -29,7 +29,8 @@ _INNER = {
 _FACES: list[tuple[type, type, set[str]]] = [
     (orbitmq.Producer, blocking.Producer, _INNER),
     (orbitmq.TransactionProducer, blocking.TransactionProducer, _INNER),
-    (orbitmq.PushConsumer, blocking.PushConsumer, {*_INNER, "observers"}),
+    (orbitmq.PushConsumer, blocking.PushConsumer, _INNER),
+    (orbitmq.Trace, blocking.Trace, set()),
     (orbitmq.LitePullConsumer, blocking.LitePullConsumer, _INNER),
     (orbitmq.PullConsumer, blocking.PullConsumer, _INNER),
     (admin.Admin, blocking.Admin, set()),

@@ -84,3 +84,14 @@ def test_a_slow_broker_is_left_alone_for_a_while() -> None:
     faults.note("b", 20_000, now_ms=2_000)
     faults.note("a", 20_000, now_ms=2_000)
     assert choice.choose(route, None, 3_000) is not None, "when all are slow, any will do"
+
+
+def test_a_route_without_a_queue_to_write_to_says_the_one_reason() -> None:
+    queues = [QueueData("a", 1, 1, 6, 0)]
+    read_only = TopicRoute.of("T", TopicRouteData([broker("a", _0="a:1")], [QueueData("a", 1, 1, 4, 0)]))
+    assert read_only.why_not_written().startswith("its permission on its brokers (a) does not let anybody write")
+    masterless = TopicRoute.of("T", TopicRouteData([broker("a", _1="a:2")], queues))
+    assert masterless.why_not_written().startswith("its brokers (a) have no master now")
+    empty = TopicRoute.of("T", TopicRouteData([broker("a", _0="a:1")], [QueueData("a", 1, 0, 6, 0)]))
+    assert empty.why_not_written().startswith("none of its brokers that have a master (a) has a write queue of it")
+    assert [route.write_queues for route in (read_only, masterless, empty)] == [(), (), ()]

@@ -260,3 +260,33 @@ def test_the_properties_of_a_half_message_are_those_of_the_message_and_two_more(
             assert found == {"TAGS": "a", "KEYS": "k l", "colour": "blau", "TRAN_MSG": "true", "PGROUP": "g"}
 
     run(scenario)
+
+
+def test_the_route_of_a_topic_that_a_transaction_made_is_learned_beside_those_that_it_was_told_of() -> None:
+    async def scenario() -> None:
+        async with scripted_broker() as broker:
+            broker.topics_unknown = {"T"}
+            async with TransactionProducer(broker.address, group="g", execute=lambda *_: COMMIT, check=never, topics=["U"]) as producer:
+                await producer.send_in_transaction(Message("T", b"body"))
+                assert sorted(producer.topics()) == ["T", "U"]
+                broker.topics_unknown = set()
+                await producer.session.refresh_routes()
+                assert list(producer.topics()) == ["U"]
+                assert producer.session.known_route("T") is not None
+
+    run(scenario)
+
+
+def test_a_check_that_blocks_does_not_keep_its_process_alive() -> None:
+    threads: list[threading.Thread] = []
+
+    def execute(_: Message, __: object) -> TransactionState:
+        threads.append(threading.current_thread())
+        return COMMIT
+
+    async def scenario() -> None:
+        async with producing(execute, never) as (_, producer):
+            await producer.send_in_transaction(Message("T", b"body"))
+
+    run(scenario)
+    assert [thread.daemon for thread in threads] == [True]

@@ -1,0 +1,70 @@
+"""Heartbeats: brokers know who is here before they have to find them, also after they forgot."""
+
+from __future__ import annotations
+
+import asyncio
+
+from orbitmq.client.heartbeats import PAUSE_MS
+from orbitmq.client.messages import Message
+from orbitmq.client.producer import Producer
+from orbitmq.client.session import ClientSession
+from orbitmq.client.settings import ClientSettings
+from orbitmq.protocol.codes import ResponseCode
+from orbitmq.testing.manual_clock import ManualClock
+from remoting_peers import run, until
+from scripted_broker import scripted_broker
+
+
+def test_a_broker_is_told_at_once_on_every_new_connection() -> None:
+    async def scenario() -> None:
+        async with scripted_broker() as broker, Producer(broker.address, group="g") as producer:
+            await producer.send(Message("T", b"1"))
+            for _ in range(2):
+                await producer.session.introduce()
+            (first,) = broker.groups.values()
+            assert len(broker.heartbeats_at) == 1
+            first.close("as in a restart")
+            await until(lambda: not producer.session.client.connections)
+            await producer.send(Message("T", b"2"))
+            await until(lambda: broker.groups["g"] is not first)
+            assert len(broker.heartbeats_at) == 2
+
+    run(scenario)
+
+
+def test_a_broker_that_did_not_hear_it_is_told_again_but_not_by_everybody_who_comes() -> None:
+    async def scenario() -> None:
+        clock = ManualClock(1)
+        async with scripted_broker() as broker:
+            session = ClientSession(ClientSettings(name_servers=broker.address), clock)
+            async with Producer(session, group="g") as producer:
+                broker.heartbeat_code = ResponseCode.SYSTEM_BUSY
+                await producer.queues("T")
+                for _ in range(3):
+                    await session.introduce()
+                assert len(broker.heartbeats_at) == 1, "it is left alone for a while"
+                broker.heartbeat_code = ResponseCode.SUCCESS
+                clock.advance_ms(PAUSE_MS)
+                await session.introduce()
+                assert "g" in broker.groups
+                assert len(broker.heartbeats_at) == 2
+            await session.close()
+
+    run(scenario)
+
+
+def test_who_joins_while_a_heartbeat_is_under_way_is_told_of_by_another_one() -> None:
+    async def scenario() -> None:
+        async with scripted_broker() as broker:
+            session = ClientSession(ClientSettings(name_servers=broker.address))
+            async with Producer(session, group="a") as first:
+                await first.queues("T")
+                beat = asyncio.create_task(session.introduce())
+                await asyncio.sleep(0)
+                async with Producer(session, group="b"):
+                    await session.introduce()
+                    assert set(broker.groups) == {"a", "b"}
+                await beat
+            await session.close()
+
+    run(scenario)
