@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from orbitmq.client.queue_offsets import group_offset, set_group_offset
+from orbitmq.client.queue_offsets import begin_offset, set_group_offset
 from orbitmq.client.session import ClientSession
 from orbitmq.common import atomic_file
 from orbitmq.common.errors import OrbitError
@@ -27,7 +27,7 @@ class OffsetStore(Protocol):
     """Where a group's offsets are."""
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """How far the group is, None when it never consumed the queue; OrbitError when nobody can tell now."""
+        """Where the group goes on, None when it may choose where to begin; OrbitError when nobody can tell now."""
         ...
 
     def update(self, queue: MessageQueue, offset: int, *, may_go_back: bool = False) -> None:
@@ -80,9 +80,10 @@ class BrokerOffsets(_Remembered):
             self._persisted.pop(queue, None)  # somebody moved it: what the broker was told before counts no more
 
     async def read(self, queue: MessageQueue) -> int | None:
-        offset = await group_offset(self._session, self._group, queue)
+        offset = await begin_offset(self._session, self._group, queue)
         if offset is not None:
             self.update(queue, offset, may_go_back=True)
+        if offset:  # a 0 may be the broker's rule for young queues, and kept nowhere yet
             self._persisted[queue] = offset
         return offset
 
