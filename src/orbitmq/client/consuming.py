@@ -59,8 +59,8 @@ class Consuming(Protocol):
         """Something can be taken from a reader's cache."""
         ...
 
-    async def call(self, message: ReceivedMessage) -> None:
-        """Let the listener have one message that belongs to no queue of ours."""
+    async def call(self, message: ReceivedMessage) -> BaseException | None:
+        """Let the listener have one message that belongs to no queue of ours; what it raised, or None."""
         ...
 
     async def pause(self) -> None:
@@ -86,7 +86,7 @@ class _Base:
         self._send_back = send_back
         self._is_paused = False
 
-    def _note(self, messages: Sequence[ReceivedMessage], problem: Exception | None, seconds: float) -> None:
+    def _note(self, messages: Sequence[ReceivedMessage], problem: BaseException | None, seconds: float) -> None:
         """Tell of calls that ended, all alike."""
         message = messages[0]
         self.rates.note(message.topic, len(messages), seconds, failed=problem is not None)
@@ -126,10 +126,10 @@ class SideBySide(_Base):
                 self._tell_before([message])
         self._listening.submit([(reader, cache, message) for message in messages])
 
-    async def call(self, message: ReceivedMessage) -> None:
-        await self._listening.call(message)
+    async def call(self, message: ReceivedMessage) -> BaseException | None:
+        return await self._listening.call(message)
 
-    def _settled(self, job: Job, problem: Exception | None, began_s: float, ended_s: float) -> None:
+    def _settled(self, job: Job, problem: BaseException | None, began_s: float, ended_s: float) -> None:
         reader, cache, message = job
         reader.last_finished_s = ended_s
         if self._is_paused:
@@ -210,8 +210,8 @@ class InQueueOrder(_Base):
         if reader not in self._queues and not self._is_paused:
             self._queues[reader] = asyncio.get_running_loop().create_task(self._consume(reader))
 
-    async def call(self, message: ReceivedMessage) -> None:
-        await self._listening.call(message)
+    async def call(self, message: ReceivedMessage) -> BaseException | None:
+        return await self._listening.call(message)
 
     async def _consume(self, reader: QueueReader) -> None:
         """Consume what a queue has, until nothing waits or it is ours no more."""

@@ -22,6 +22,7 @@ from orbitmq.client.queue_reader import QueueReader
 
 _PATIENCE_S: Final = 0.001  # after that long a thread is taken to be blocked
 _CALLS_IN_A_ROW: Final = 256  # then the loop may do other things
+_GRACE_S: Final = 1.0  # for a loop that ends to be gone
 
 Listener = Callable[[ReceivedMessage], object] | Callable[[ReceivedMessage], Awaitable[object]]
 T = TypeVar("T")
@@ -30,7 +31,7 @@ T = TypeVar("T")
 # A message that a listener gets, who read it, and where it is finished. A plain tuple: they are made by the ten thousand.
 Job = tuple[QueueReader, ProcessQueue, ReceivedMessage]
 # Told how a call ended, when it began and when it ended; None: the listener took the message.
-Settled = Callable[[Job, Exception | None, float, float], None]
+Settled = Callable[[Job, BaseException | None, float, float], None]
 MayGoOn = Callable[[], bool]
 
 
@@ -38,8 +39,27 @@ class InOrder(NamedTuple):
     """How far a run of messages came: so many were taken, the next one failed with `problem`, if any did."""
 
     taken: int
-    problem: Exception | None
+    problem: BaseException | None
     seconds: float
+
+
+def _ends_us(problem: BaseException) -> bool:
+    """Whether what a listener on the loop ended with is for whoever called it: it is cancelled itself, or the process is to end."""
+    if isinstance(problem, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(problem, KeyboardInterrupt | GeneratorExit)
+
+
+async def _outcome(awaitable: Awaitable[object]) -> BaseException | None:
+    """How a call on the loop ended; None: without a problem."""
+    try:
+        await awaitable
+    except BaseException as problem:
+        if _ends_us(problem):
+            raise
+        return problem
+    return None
 
 
 class Listening(ABC):
@@ -50,6 +70,7 @@ class Listening(ABC):
         self._settled = settled
         self._waiting: deque[Job] = deque()
         self._active = 0
+        self._is_closed = False
         self.running: dict[int, tuple[Job, float]] = {}  # what each worker does now, and since when
 
     @property
@@ -62,8 +83,8 @@ class Listening(ABC):
         """Call the listener with these, side by side."""
 
     @abstractmethod
-    async def call(self, message: ReceivedMessage) -> None:
-        """Call the listener with one message, now; raises what it raises."""
+    async def call(self, message: ReceivedMessage) -> BaseException | None:
+        """Call the listener with one message, now; what it raised, or None."""
 
     @abstractmethod
     async def in_order(self, messages: Sequence[ReceivedMessage], may_go_on: MayGoOn) -> InOrder:
@@ -75,6 +96,7 @@ class Listening(ABC):
 
     def close(self) -> None:
         """End; calls under way are not waited for."""
+        self._is_closed = True
         self.forget()
 
 
@@ -117,10 +139,13 @@ class CoroutineListening(Listening):
                     continue
                 began_s = clock()
                 running[me] = job, began_s
-                problem: Exception | None = None
+                problem: BaseException | None = None
                 try:
                     await listener(job[2])
-                except Exception as raised:
+                except BaseException as raised:
+                    if _ends_us(raised):
+                        self._settle_later(job, raised, began_s)
+                        raise
                     problem = raised
                 del running[me]
                 settled(job, problem, began_s, clock())
@@ -131,19 +156,27 @@ class CoroutineListening(Listening):
             self._active -= 1
             running.pop(me, None)
 
-    async def call(self, message: ReceivedMessage) -> None:
-        await self._listener(message)
+    def _settle_later(self, job: Job, problem: BaseException, began_s: float) -> None:
+        """Have a message count as failed whose worker ends with it, unless everything ends."""
+
+        def settle() -> None:
+            if not self._is_closed:
+                self._settled(job, problem, began_s, time.monotonic())
+                self._add_worker()
+
+        asyncio.get_running_loop().call_later(_GRACE_S, settle)
+
+    async def call(self, message: ReceivedMessage) -> BaseException | None:
+        return await _outcome(self._listener(message))
 
     async def in_order(self, messages: Sequence[ReceivedMessage], may_go_on: MayGoOn) -> InOrder:
         began_s, taken = time.perf_counter(), 0
-        problem: Exception | None = None
+        problem: BaseException | None = None
         for message in messages:
             if not may_go_on():
                 break
-            try:
-                await self._listener(message)
-            except Exception as raised:
-                problem = raised
+            problem = await _outcome(self._listener(message))
+            if problem is not None:
                 break
             taken += 1
         return InOrder(taken, problem, time.perf_counter() - began_s)
@@ -163,7 +196,7 @@ class ThreadListening(Listening):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="listener")
         self._lock = threading.Lock()  # of `_active`: a worker ends only while nothing waits
-        self._done: deque[tuple[Job, Exception | None, float, float]] = deque()
+        self._done: deque[tuple[Job, BaseException | None, float, float]] = deque()
         self._is_told = False  # the loop knows that something is done
         self._look: asyncio.TimerHandle | None = None
 
@@ -188,7 +221,7 @@ class ThreadListening(Listening):
             self._add_workers(len(self._waiting))
 
     def _work(self) -> None:
-        me, clock, listener = threading.get_ident(), time.monotonic, self._listener
+        me, clock = threading.get_ident(), time.monotonic
         while True:
             with self._lock:
                 if not self._waiting:
@@ -199,16 +232,20 @@ class ThreadListening(Listening):
                 continue
             began_s = clock()
             self.running[me] = job, began_s
-            problem: Exception | None = None
-            try:
-                listener(job[2])
-            except Exception as raised:
-                problem = raised
+            problem = self._outcome(job[2])
             self._done.append((job, problem, began_s, clock()))
             del self.running[me]
             if not self._is_told:
                 self._is_told = True
                 self._tell()
+
+    def _outcome(self, message: ReceivedMessage) -> BaseException | None:
+        """Call the listener; whatever it raises is its problem, and no reason for the thread to end."""
+        try:
+            self._listener(message)
+        except BaseException as problem:
+            return problem
+        return None
 
     @property
     def is_busy(self) -> bool:
@@ -229,22 +266,20 @@ class ThreadListening(Listening):
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
-    async def call(self, message: ReceivedMessage) -> None:
-        await self._in_thread(self._listener, message)
+    async def call(self, message: ReceivedMessage) -> BaseException | None:
+        return await self._in_thread(self._outcome, message)
 
     async def in_order(self, messages: Sequence[ReceivedMessage], may_go_on: MayGoOn) -> InOrder:
         return await self._in_thread(self._run_in_order, messages, may_go_on)
 
     def _run_in_order(self, messages: Sequence[ReceivedMessage], may_go_on: MayGoOn) -> InOrder:
         began_s, taken = time.perf_counter(), 0
-        problem: Exception | None = None
+        problem: BaseException | None = None
         for message in messages:
             if not may_go_on():
                 break
-            try:
-                self._listener(message)
-            except Exception as raised:
-                problem = raised
+            problem = self._outcome(message)
+            if problem is not None:
                 break
             taken += 1
         return InOrder(taken, problem, time.perf_counter() - began_s)

@@ -204,11 +204,10 @@ class PushConsumer(ReadingConsumer):
     async def consume_directly(self, message: ReceivedMessage) -> DirectResult:
         began_ms = self.session.clock.monotonic_ms()
         outcome, remark = DirectOutcome.CR_SUCCESS, None
-        try:
-            await self._consuming.call(message)
-        except ConsumeLater:
+        problem = await self._consuming.call(message)
+        if isinstance(problem, ConsumeLater):
             outcome = DirectOutcome.CR_LATER
-        except Exception as problem:
+        elif problem is not None:
             outcome, remark = DirectOutcome.CR_THROW_EXCEPTION, f"{type(problem).__name__}: {problem}"
         spent_ms = self.session.clock.monotonic_ms() - began_ms
         return DirectResult(outcome=outcome, in_order=self.settings.in_order, remark=remark, spent_ms=spent_ms)
