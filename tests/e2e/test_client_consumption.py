@@ -12,6 +12,7 @@ import pytest
 from client_library_room import FROM_FIRST, consuming, run, until
 from orbitmq.client.credentials import Credentials
 from orbitmq.client.messages import Message, ReceivedMessage
+from orbitmq.client.outbox import ProducerSettings
 from orbitmq.client.producer import Producer
 from orbitmq.client.push_consumer import PushConsumer
 from orbitmq.client.queue_reader import WAITS_FOR_MESSAGES
@@ -60,6 +61,27 @@ def test_in_order_a_message_that_fails_is_tried_again_before_the_next_one(in_thr
         assert [times for body, times in seen if body == b"3"] == [0, 1, 2]
 
     run(scenario)
+
+
+def test_in_order_a_message_that_is_long_for_a_producer_is_a_dead_letter_as_any_other() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        seen: list[bytes] = []
+
+        async def take(message: ReceivedMessage) -> None:
+            seen.append(message.body[:5])
+            if len(message.body) > 5:
+                raise ValueError("on purpose")
+
+        async with Producer(cluster.name_server_address, settings=ProducerSettings(size_max=8 << 20)) as producer:
+            await producer.send(Message("T", b"first"))
+            queue = (await producer.queues("T"))[0]
+            for body in (b"1", b"long " + bytes(5 << 20), b"2", b"3"):
+                await producer.send(Message("T", body), queue=queue, timeout_ms=20_000)
+        async with consuming(cluster, take, settings=replace(IN_ORDER, max_attempts=0)):
+            await until(lambda: b"3" in seen)
+        assert [body for body in seen if body != b"first"] == [b"1", b"long ", b"2", b"3"]
+
+    run(scenario, maxMessageSize=str(16 << 20))
 
 
 def test_in_order_a_queue_goes_from_member_to_member_without_two_having_it() -> None:
