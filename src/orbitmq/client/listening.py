@@ -13,12 +13,13 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar, cast
 
 from orbitmq.client.messages import ReceivedMessage
 from orbitmq.client.process_queue import ProcessQueue
 from orbitmq.client.queue_reader import QueueReader
+from orbitmq.common.errors import WrongCall
 
 _PATIENCE_S: Final = 0.001  # after that long a thread is taken to be blocked
 _CALLS_IN_A_ROW: Final = 256  # then the loop may do other things
@@ -101,7 +102,11 @@ class Listening(ABC):
 
 
 def listening(listener: Listener, concurrency: int, settled: Settled) -> Listening:
-    """What calls `listener`."""
+    """What calls `listener`; WrongCall when that would do nothing with a message."""
+    if not callable(listener):
+        raise WrongCall(f"the listener is {listener!r}, which cannot be called: give a function, or a coroutine function, of one message")
+    if inspect.isgeneratorfunction(listener) or inspect.isasyncgenfunction(listener):
+        raise WrongCall(f"the listener {listener!r} yields, so that calling it does nothing: give a function that returns")
     if inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(type(listener).__call__):
         return CoroutineListening(cast("Callable[[ReceivedMessage], Awaitable[object]]", listener), concurrency, settled)
     return ThreadListening(listener, concurrency, settled)
@@ -188,7 +193,7 @@ class CoroutineListening(Listening):
 
 
 class ThreadListening(Listening):
-    """Of plain functions, which may block: heartbeats and reading go on meanwhile."""
+    """Of plain functions, which may block: heartbeats and reading go on meanwhile. What they return to be awaited, the loop awaits."""
 
     def __init__(self, listener: Callable[[ReceivedMessage], object], concurrency: int, settled: Settled) -> None:
         super().__init__(concurrency, settled)
@@ -199,6 +204,7 @@ class ThreadListening(Listening):
         self._done: deque[tuple[Job, BaseException | None, float, float]] = deque()
         self._is_told = False  # the loop knows that something is done
         self._look: asyncio.TimerHandle | None = None
+        self._on_the_loop: set[Future[BaseException | None]] = set()  # what the loop awaits for threads
 
     def submit(self, jobs: Iterable[Job]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -242,10 +248,22 @@ class ThreadListening(Listening):
     def _outcome(self, message: ReceivedMessage) -> BaseException | None:
         """Call the listener; whatever it raises is its problem, and no reason for the thread to end."""
         try:
-            self._listener(message)
+            result = self._listener(message)
+            return self._awaited(result) if result is not None and inspect.isawaitable(result) else None
         except BaseException as problem:
             return problem
-        return None
+
+    def _awaited(self, awaitable: Awaitable[object]) -> BaseException | None:
+        """Wait in this thread until the loop is through with it."""
+        assert self._loop is not None
+        on_the_loop = asyncio.run_coroutine_threadsafe(_outcome(awaitable), self._loop)
+        self._on_the_loop.add(on_the_loop)
+        if self._is_closed:  # which may not have seen this one
+            on_the_loop.cancel()
+        try:
+            return on_the_loop.result()
+        finally:
+            self._on_the_loop.discard(on_the_loop)
 
     @property
     def is_busy(self) -> bool:
@@ -260,11 +278,14 @@ class ThreadListening(Listening):
 
     def _settle(self) -> None:
         self._is_told = False
+        if self._is_closed:
+            self._done.clear()
         while self._done:
             self._settled(*self._done.popleft())
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+        self._loop = asyncio.get_running_loop()
+        return await self._loop.run_in_executor(self._pool, function, *arguments)
 
     async def call(self, message: ReceivedMessage) -> BaseException | None:
         return await self._in_thread(self._outcome, message)
@@ -293,3 +314,5 @@ class ThreadListening(Listening):
         if self._look is not None:
             self._look.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        for awaited in list(self._on_the_loop):
+            awaited.cancel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
 import pytest
@@ -12,6 +12,7 @@ from orbitmq.client.listening import Job, Listener, listening
 from orbitmq.client.messages import ReceivedMessage
 from orbitmq.client.process_queue import ProcessQueue
 from orbitmq.client.queue_reader import QueueReader
+from orbitmq.common.errors import WrongCall
 from orbitmq.message.stored_message import StoredMessage
 from orbitmq.protocol.bodies.clients import MessageQueue
 
@@ -70,6 +71,14 @@ def on_the_loop(of: Callable[[], object]) -> Listener:
     return listen
 
 
+def to_be_awaited(of: Callable[[], object]) -> Listener:
+    async def handle() -> None:
+        await asyncio.sleep(0)
+        of()
+
+    return lambda _: handle()
+
+
 def raising(problem: BaseException) -> Callable[[], object]:
     def call() -> None:
         raise problem
@@ -77,7 +86,7 @@ def raising(problem: BaseException) -> Callable[[], object]:
     return call
 
 
-@pytest.mark.parametrize("kind", [in_thread, on_the_loop])
+@pytest.mark.parametrize("kind", [in_thread, on_the_loop, to_be_awaited])
 @pytest.mark.parametrize("problem", [ValueError("no"), asyncio.CancelledError(), SystemExit(3), Unusual(), StopIteration()])
 def test_whatever_a_listener_raises_its_messages_failed_and_the_others_are_handed_out(
     kind: Callable[[Callable[[], object]], Listener], problem: BaseException
@@ -85,7 +94,7 @@ def test_whatever_a_listener_raises_its_messages_failed_and_the_others_are_hande
     async def scenario() -> None:
         room = Room(kind(raising(problem)))
         told = await room.consume(30)
-        kept = RuntimeError if isinstance(problem, StopIteration) and kind is on_the_loop else type(problem)
+        kept = RuntimeError if isinstance(problem, StopIteration) and kind is not in_thread else type(problem)
         assert {type(each) for each in told.values()} == {kept}
         assert type(await room.listening.call(message(0))) is kept
         in_order = await room.listening.in_order([message(0), message(1)], lambda: True)
@@ -132,6 +141,48 @@ def test_closing_cancels_listeners_on_the_loop_and_tells_of_nothing() -> None:
         assert (ended, room.told) == (["cancelled"], {})
 
     run(scenario)
+
+
+def test_what_a_plain_function_returns_to_be_awaited_is_awaited_on_the_loop_before_the_message_counts_as_taken() -> None:
+    async def scenario() -> None:
+        loop, handled = asyncio.get_running_loop(), 0
+
+        async def handle(room: Room, received: ReceivedMessage) -> None:
+            nonlocal handled
+            assert asyncio.get_running_loop() is loop
+            await asyncio.sleep(0.001)
+            assert received.queue_offset not in room.told
+            handled += 1
+
+        room = Room(lambda received: handle(room, received))
+        assert set((await room.consume(20)).values()) == {None}
+        assert await room.listening.call(message(100)) is None
+        assert (await room.listening.in_order([message(101), message(102)], lambda: True)).taken == 2
+        assert handled == 23
+        room.listening.close()
+
+    run(scenario)
+
+
+def test_closing_ends_what_the_loop_awaits_for_a_plain_function() -> None:
+    async def scenario() -> None:
+        room = Room(lambda _: asyncio.sleep(60))
+        room.listening.submit([(cast("QueueReader", Reader()), ProcessQueue(), message(0))])
+        await until(lambda: room.listening.is_busy)
+        room.listening.close()
+        await until(lambda: not room.listening.is_busy)
+
+    run(scenario)
+
+
+async def yields(_: ReceivedMessage) -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(("listener", "why"), [(5, "cannot be called"), (None, "cannot be called"), (yields, "yields")])
+def test_what_would_do_nothing_with_a_message_is_refused(listener: Any, why: str) -> None:
+    with pytest.raises(WrongCall, match=why):
+        listening(listener, 1, lambda *_: None)
 
 
 async def until(condition: Callable[[], bool]) -> None:
