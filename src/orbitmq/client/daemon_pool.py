@@ -40,7 +40,7 @@ class DaemonPool:
         if not self._idle.acquire(blocking=False) and self._count < self._threads_max:
             threading.Thread(target=self._serve, name=f"{self._name}_{self._count}", daemon=True).start()
             self._count += 1
-        return await asyncio.wrap_future(work.end)  # type: ignore[no-any-return]
+        return await asyncio.wrap_future(work.end)
 
     def close(self) -> None:
         """Begin nothing more; what runs is not waited for."""
