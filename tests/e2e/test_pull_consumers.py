@@ -302,7 +302,7 @@ def test_queues_of_several_topics_are_assigned_together() -> None:
         async with LitePullConsumer(mq.name_server, "g", settings=FROM_FIRST) as consumer:
             wanted = [*await consumer.queues("T"), *await consumer.queues("U")]
             with pytest.raises(NotFound, match="topic U has no"):
-                await consumer.assign([*wanted, replace(wanted[-1], queue_id=2)])
+                await consumer.assign([*wanted, MessageQueue("U", "broker-a", 2)])
             await consumer.assign(wanted)
             assert consumer.assignment == set(wanted)
             assert numbers(await polled(consumer, 8)) == list(range(8))
