@@ -12,6 +12,7 @@ import pytest
 from client_library_room import FROM_FIRST, consuming, run, until
 from orbitmq.client.credentials import Credentials
 from orbitmq.client.messages import Message, ReceivedMessage
+from orbitmq.client.outbox import ProducerSettings
 from orbitmq.client.producer import Producer
 from orbitmq.client.push_consumer import PushConsumer
 from orbitmq.client.queue_reader import WAITS_FOR_MESSAGES
@@ -62,6 +63,27 @@ def test_in_order_a_message_that_fails_is_tried_again_before_the_next_one(in_thr
     run(scenario)
 
 
+def test_in_order_a_message_that_is_long_for_a_producer_is_a_dead_letter_as_any_other() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        seen: list[bytes] = []
+
+        async def take(message: ReceivedMessage) -> None:
+            seen.append(message.body[:5])
+            if len(message.body) > 5:
+                raise ValueError("on purpose")
+
+        async with Producer(cluster.name_server_address, settings=ProducerSettings(size_max=8 << 20)) as producer:
+            await producer.send(Message("T", b"first"))
+            queue = (await producer.queues("T"))[0]
+            for body in (b"1", b"long " + bytes(5 << 20), b"2", b"3"):
+                await producer.send(Message("T", body), queue=queue, timeout_ms=20_000)
+        async with consuming(cluster, take, settings=replace(IN_ORDER, max_attempts=0)):
+            await until(lambda: b"3" in seen)
+        assert [body for body in seen if body != b"first"] == [b"1", b"long ", b"2", b"3"]
+
+    run(scenario, maxMessageSize=str(16 << 20))
+
+
 def test_in_order_a_queue_goes_from_member_to_member_without_two_having_it() -> None:
     async def scenario(cluster: EmbeddedCluster) -> None:
         running: defaultdict[int, int] = defaultdict(int)
@@ -89,6 +111,32 @@ def test_in_order_a_queue_goes_from_member_to_member_without_two_having_it() -> 
         for offsets in seen.values():
             firsts = list(dict.fromkeys(offsets))
             assert firsts == sorted(firsts)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_after_a_suspension_it_goes_on_where_it_was_and_nothing_is_handed_out_meanwhile(in_order: bool) -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        seen: list[bytes] = []
+
+        async def take(message: ReceivedMessage) -> None:
+            seen.append(message.body)
+
+        before, meanwhile = [b"%d" % number for number in range(40)], [b"%d" % number for number in range(40, 50)]
+        await send_all(cluster, before)
+        async with consuming(cluster, take, settings=replace(IN_ORDER, in_order=in_order)) as consumer:
+            await until(lambda: len(seen) == 41)
+            consumer.suspend()
+            await send_all(cluster, meanwhile)  # which end pulls that wait
+            await until(lambda: any("suspended" in report.why for report in consumer.reports()))
+            await asyncio.sleep(0.1)
+            assert len(seen) == 41
+            consumer.resume()
+            await until(lambda: len(seen) == 52)
+            await asyncio.sleep(0.1)
+        numbers = [int(body) for body in seen if body != b"first"]
+        assert (numbers if in_order else sorted(numbers)) == list(range(50))
 
     run(scenario)
 
@@ -237,6 +285,11 @@ def test_names_of_a_namespace_are_its_own_at_the_broker_and_the_applications_her
             await until(lambda: len(taken) == 1)
             assert (taken[0].topic, taken[0].queue.topic, consumer.group) == ("orders", "shop%orders", "g")
             assert {queue.topic for queue in consumer.queues} == {"shop%orders", "%RETRY%shop%g"}
+            direct = ConsumeMessageDirectlyResultRequestHeader(
+                consumer_group="shop%g", client_id=consumer.session.client_id, msg_id=taken[0].offset_msg_id, topic="shop%orders"
+            )
+            await ask(consumer, cluster, RemotingCommand.request(RequestCode.CONSUME_MESSAGE_DIRECTLY, direct))
+            assert (taken[1].topic, taken[1].queue.topic) == ("orders", "shop%orders")
 
     run(scenario)
 

@@ -12,9 +12,11 @@ import pytest
 from orbitmq import (
     CacheLimits,
     LitePullConsumer,
+    Message,
     MessageModel,
     MessageQueue,
     NotFound,
+    Producer,
     WrongCall,
 )
 from orbitmq.testing import LocalCluster
@@ -150,6 +152,9 @@ def test_with_commits_by_hand_nothing_else_moves_the_offsets() -> None:
             await consumer.commit({queue: 2})
             with pytest.raises(WrongCall, match="-1 is no offset"):
                 await consumer.commit({queue: -1})
+            with pytest.raises(WrongCall, match=r"11 is no offset of .* yet: 10 is that of the next message"):
+                await consumer.commit({queue: 11})
+            assert await consumer.committed(queue) == 2
             with pytest.raises(WrongCall, match="is not read by this consumer"):
                 await consumer.commit({queue: 3, MessageQueue("T", "broker-a", 7): 0})
         async with subscribed(mq, BY_HAND) as consumer:
@@ -283,6 +288,24 @@ def test_assigned_queues_are_read_whoever_else_reads_them() -> None:
             assert first.assignment == frozenset(queues[3:])
             last = await first.poll()
             assert {(message.queue, message.tags) for message in last} == {(queues[3], "a")}
+
+    run(scenario)
+
+
+def test_queues_of_several_topics_are_assigned_together() -> None:
+    async def scenario(mq: LocalCluster) -> None:
+        mq.create_topic("U", 2)
+        await send(mq, range(4))
+        async with Producer(mq.name_server) as producer:
+            for number in range(4, 8):
+                await producer.send(Message("U", b"%d" % number))
+        async with LitePullConsumer(mq.name_server, "g", settings=FROM_FIRST) as consumer:
+            wanted = [*await consumer.queues("T"), *await consumer.queues("U")]
+            with pytest.raises(NotFound, match="topic U has no"):
+                await consumer.assign([*wanted, MessageQueue("U", "broker-a", 2)])
+            await consumer.assign(wanted)
+            assert consumer.assignment == set(wanted)
+            assert numbers(await polled(consumer, 8)) == list(range(8))
 
     run(scenario)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from orbitmq.client.consume_rates import ConsumeRates
-from orbitmq.client.listening import InOrder, Job, Listener, listening
+from orbitmq.client.listening import InOrder, Job, Listener, MayGoOn, listening
 from orbitmq.client.messages import ReceivedMessage
 from orbitmq.client.observers import ConsumeObserver, Outcome
 from orbitmq.client.process_queue import ProcessQueue
@@ -59,8 +59,8 @@ class Consuming(Protocol):
         """Something can be taken from a reader's cache."""
         ...
 
-    async def call(self, message: ReceivedMessage) -> None:
-        """Let the listener have one message that belongs to no queue of ours."""
+    async def call(self, message: ReceivedMessage) -> BaseException | None:
+        """Let the listener have one message that belongs to no queue of ours; what it raised, or None."""
         ...
 
     async def pause(self) -> None:
@@ -86,7 +86,7 @@ class _Base:
         self._send_back = send_back
         self._is_paused = False
 
-    def _note(self, messages: Sequence[ReceivedMessage], problem: Exception | None, seconds: float) -> None:
+    def _note(self, messages: Sequence[ReceivedMessage], problem: BaseException | None, seconds: float) -> None:
         """Tell of calls that ended, all alike."""
         message = messages[0]
         self.rates.note(message.topic, len(messages), seconds, failed=problem is not None)
@@ -126,10 +126,10 @@ class SideBySide(_Base):
                 self._tell_before([message])
         self._listening.submit([(reader, cache, message) for message in messages])
 
-    async def call(self, message: ReceivedMessage) -> None:
-        await self._listening.call(message)
+    async def call(self, message: ReceivedMessage) -> BaseException | None:
+        return await self._listening.call(message)
 
-    def _settled(self, job: Job, problem: Exception | None, began_s: float, ended_s: float) -> None:
+    def _settled(self, job: Job, problem: BaseException | None, began_s: float, ended_s: float) -> None:
         reader, cache, message = job
         reader.last_finished_s = ended_s
         if self._is_paused:
@@ -210,8 +210,8 @@ class InQueueOrder(_Base):
         if reader not in self._queues and not self._is_paused:
             self._queues[reader] = asyncio.get_running_loop().create_task(self._consume(reader))
 
-    async def call(self, message: ReceivedMessage) -> None:
-        await self._listening.call(message)
+    async def call(self, message: ReceivedMessage) -> BaseException | None:
+        return await self._listening.call(message)
 
     async def _consume(self, reader: QueueReader) -> None:
         """Consume what a queue has, until nothing waits or it is ours no more."""
@@ -222,23 +222,29 @@ class InQueueOrder(_Base):
         try:
             cache = reader.cache
             while cache.waiting_count and may_go_on():
-                run = cache.take(_RUN_MAX)
-                self._tell_before(run)
-                done = await self._listening.in_order(run, may_go_on)
-                reader.last_finished_s = time.monotonic()
-                left = self._settle(cache, run, done)
-                if done.problem is not None and left:
-                    left = await self._failed(cache, left)
-                cache.give_back(left)
-                if done.problem is not None:
+                if not await self._consume_run(reader, cache, may_go_on):
                     await asyncio.sleep(self._rules.pause_s)
                 cache = reader.cache  # another one after a reset
         except Exception:
             log.exception("consuming_failed group=%s queue=%s", self._rules.group, reader.queue)
         finally:
             del self._queues[reader]
-        if reader.cache.waiting_count and not reader.is_dropped and not self._is_paused:
-            asyncio.get_running_loop().call_later(self._rules.pause_s, self.arrived, reader)
+            if reader.cache.waiting_count and not reader.is_dropped and not self._is_paused:
+                asyncio.get_running_loop().call_later(self._rules.pause_s, self.arrived, reader)
+
+    async def _consume_run(self, reader: QueueReader, cache: ProcessQueue, may_go_on: MayGoOn) -> bool:
+        """Consume the next messages; whether none failed. However it ends, what is not finished comes first again, in the same order."""
+        run = left = cache.take(_RUN_MAX)
+        try:
+            self._tell_before(run)
+            done = await self._listening.in_order(run, may_go_on)
+            reader.last_finished_s = time.monotonic()
+            left = self._settle(cache, run, done)
+            if done.problem is not None:
+                left = await self._failed(cache, left)
+            return done.problem is None
+        finally:
+            cache.give_back([message for message in left if message.queue_offset in cache])
 
     def _settle(self, cache: ProcessQueue, run: list[ReceivedMessage], done: InOrder) -> list[ReceivedMessage]:
         """Finish what was taken; the rest of the run."""

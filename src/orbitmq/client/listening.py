@@ -13,15 +13,18 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Final, NamedTuple, TypeVar, cast
 
+from orbitmq.client.daemon_pool import DaemonPool
 from orbitmq.client.messages import ReceivedMessage
 from orbitmq.client.process_queue import ProcessQueue
 from orbitmq.client.queue_reader import QueueReader
+from orbitmq.common.errors import WrongCall
 
 _PATIENCE_S: Final = 0.001  # after that long a thread is taken to be blocked
 _CALLS_IN_A_ROW: Final = 256  # then the loop may do other things
+_GRACE_S: Final = 1.0  # for a loop that ends to be gone
 
 Listener = Callable[[ReceivedMessage], object] | Callable[[ReceivedMessage], Awaitable[object]]
 T = TypeVar("T")
@@ -30,7 +33,7 @@ T = TypeVar("T")
 # A message that a listener gets, who read it, and where it is finished. A plain tuple: they are made by the ten thousand.
 Job = tuple[QueueReader, ProcessQueue, ReceivedMessage]
 # Told how a call ended, when it began and when it ended; None: the listener took the message.
-Settled = Callable[[Job, Exception | None, float, float], None]
+Settled = Callable[[Job, BaseException | None, float, float], None]
 MayGoOn = Callable[[], bool]
 
 
@@ -38,8 +41,27 @@ class InOrder(NamedTuple):
     """How far a run of messages came: so many were taken, the next one failed with `problem`, if any did."""
 
     taken: int
-    problem: Exception | None
+    problem: BaseException | None
     seconds: float
+
+
+def _ends_us(problem: BaseException) -> bool:
+    """Whether what a listener on the loop ended with is for whoever called it: it is cancelled itself, or the process is to end."""
+    if isinstance(problem, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(problem, KeyboardInterrupt | GeneratorExit)
+
+
+async def _outcome(awaitable: Awaitable[object]) -> BaseException | None:
+    """How a call on the loop ended; None: without a problem."""
+    try:
+        await awaitable
+    except BaseException as problem:
+        if _ends_us(problem):
+            raise
+        return problem
+    return None
 
 
 class Listening(ABC):
@@ -50,6 +72,7 @@ class Listening(ABC):
         self._settled = settled
         self._waiting: deque[Job] = deque()
         self._active = 0
+        self._is_closed = False
         self.running: dict[int, tuple[Job, float]] = {}  # what each worker does now, and since when
 
     @property
@@ -62,8 +85,8 @@ class Listening(ABC):
         """Call the listener with these, side by side."""
 
     @abstractmethod
-    async def call(self, message: ReceivedMessage) -> None:
-        """Call the listener with one message, now; raises what it raises."""
+    async def call(self, message: ReceivedMessage) -> BaseException | None:
+        """Call the listener with one message, now; what it raised, or None."""
 
     @abstractmethod
     async def in_order(self, messages: Sequence[ReceivedMessage], may_go_on: MayGoOn) -> InOrder:
@@ -75,11 +98,16 @@ class Listening(ABC):
 
     def close(self) -> None:
         """End; calls under way are not waited for."""
+        self._is_closed = True
         self.forget()
 
 
 def listening(listener: Listener, concurrency: int, settled: Settled) -> Listening:
-    """What calls `listener`."""
+    """What calls `listener`; WrongCall when that would do nothing with a message."""
+    if not callable(listener):
+        raise WrongCall(f"the listener is {listener!r}, which cannot be called: give a function, or a coroutine function, of one message")
+    if inspect.isgeneratorfunction(listener) or inspect.isasyncgenfunction(listener):
+        raise WrongCall(f"the listener {listener!r} yields, so that calling it does nothing: give a function that returns")
     if inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(type(listener).__call__):
         return CoroutineListening(cast("Callable[[ReceivedMessage], Awaitable[object]]", listener), concurrency, settled)
     return ThreadListening(listener, concurrency, settled)
@@ -117,10 +145,13 @@ class CoroutineListening(Listening):
                     continue
                 began_s = clock()
                 running[me] = job, began_s
-                problem: Exception | None = None
+                problem: BaseException | None = None
                 try:
                     await listener(job[2])
-                except Exception as raised:
+                except BaseException as raised:
+                    if _ends_us(raised):
+                        self._settle_later(job, raised, began_s)
+                        raise
                     problem = raised
                 del running[me]
                 settled(job, problem, began_s, clock())
@@ -131,19 +162,27 @@ class CoroutineListening(Listening):
             self._active -= 1
             running.pop(me, None)
 
-    async def call(self, message: ReceivedMessage) -> None:
-        await self._listener(message)
+    def _settle_later(self, job: Job, problem: BaseException, began_s: float) -> None:
+        """Have a message count as failed whose worker ends with it, unless everything ends."""
+
+        def settle() -> None:
+            if not self._is_closed:
+                self._settled(job, problem, began_s, time.monotonic())
+                self._add_worker()
+
+        asyncio.get_running_loop().call_later(_GRACE_S, settle)
+
+    async def call(self, message: ReceivedMessage) -> BaseException | None:
+        return await _outcome(self._listener(message))
 
     async def in_order(self, messages: Sequence[ReceivedMessage], may_go_on: MayGoOn) -> InOrder:
         began_s, taken = time.perf_counter(), 0
-        problem: Exception | None = None
+        problem: BaseException | None = None
         for message in messages:
             if not may_go_on():
                 break
-            try:
-                await self._listener(message)
-            except Exception as raised:
-                problem = raised
+            problem = await _outcome(self._listener(message))
+            if problem is not None:
                 break
             taken += 1
         return InOrder(taken, problem, time.perf_counter() - began_s)
@@ -155,17 +194,19 @@ class CoroutineListening(Listening):
 
 
 class ThreadListening(Listening):
-    """Of plain functions, which may block: heartbeats and reading go on meanwhile."""
+    """Of plain functions, which may block: heartbeats and reading go on meanwhile. What they return to be awaited, the loop awaits."""
 
     def __init__(self, listener: Callable[[ReceivedMessage], object], concurrency: int, settled: Settled) -> None:
         super().__init__(concurrency, settled)
         self._listener = listener
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="listener")
+        self._pool = DaemonPool(concurrency, "listener")  # a process ends although a listener blocks
+        self._workers: set[asyncio.Task[None]] = set()
         self._lock = threading.Lock()  # of `_active`: a worker ends only while nothing waits
-        self._done: deque[tuple[Job, Exception | None, float, float]] = deque()
+        self._done: deque[tuple[Job, BaseException | None, float, float]] = deque()
         self._is_told = False  # the loop knows that something is done
         self._look: asyncio.TimerHandle | None = None
+        self._on_the_loop: set[Future[BaseException | None]] = set()  # what the loop awaits for threads
 
     def submit(self, jobs: Iterable[Job]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -177,7 +218,9 @@ class ThreadListening(Listening):
             count = min(count, self._concurrency - self._active)
             self._active += max(count, 0)
         for _ in range(count):
-            self._pool.submit(self._work)
+            worker = asyncio.get_running_loop().create_task(self._pool.run(self._work))
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
         if self._look is None and self._loop is not None:
             self._look = self._loop.call_later(_PATIENCE_S, self._look_after)
 
@@ -188,7 +231,7 @@ class ThreadListening(Listening):
             self._add_workers(len(self._waiting))
 
     def _work(self) -> None:
-        me, clock, listener = threading.get_ident(), time.monotonic, self._listener
+        me, clock = threading.get_ident(), time.monotonic
         while True:
             with self._lock:
                 if not self._waiting:
@@ -199,16 +242,32 @@ class ThreadListening(Listening):
                 continue
             began_s = clock()
             self.running[me] = job, began_s
-            problem: Exception | None = None
-            try:
-                listener(job[2])
-            except Exception as raised:
-                problem = raised
+            problem = self._outcome(job[2])
             self._done.append((job, problem, began_s, clock()))
             del self.running[me]
             if not self._is_told:
                 self._is_told = True
                 self._tell()
+
+    def _outcome(self, message: ReceivedMessage) -> BaseException | None:
+        """Call the listener; whatever it raises is its problem, and no reason for the thread to end."""
+        try:
+            result = self._listener(message)
+            return self._awaited(result) if result is not None and inspect.isawaitable(result) else None
+        except BaseException as problem:
+            return problem
+
+    def _awaited(self, awaitable: Awaitable[object]) -> BaseException | None:
+        """Wait in this thread until the loop is through with it."""
+        assert self._loop is not None
+        on_the_loop = asyncio.run_coroutine_threadsafe(_outcome(awaitable), self._loop)
+        self._on_the_loop.add(on_the_loop)
+        if self._is_closed:  # which may not have seen this one
+            on_the_loop.cancel()
+        try:
+            return on_the_loop.result()
+        finally:
+            self._on_the_loop.discard(on_the_loop)
 
     @property
     def is_busy(self) -> bool:
@@ -223,28 +282,29 @@ class ThreadListening(Listening):
 
     def _settle(self) -> None:
         self._is_told = False
+        if self._is_closed:
+            self._done.clear()
         while self._done:
             self._settled(*self._done.popleft())
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+        self._loop = asyncio.get_running_loop()
+        return await self._pool.run(function, *arguments)
 
-    async def call(self, message: ReceivedMessage) -> None:
-        await self._in_thread(self._listener, message)
+    async def call(self, message: ReceivedMessage) -> BaseException | None:
+        return await self._in_thread(self._outcome, message)
 
     async def in_order(self, messages: Sequence[ReceivedMessage], may_go_on: MayGoOn) -> InOrder:
         return await self._in_thread(self._run_in_order, messages, may_go_on)
 
     def _run_in_order(self, messages: Sequence[ReceivedMessage], may_go_on: MayGoOn) -> InOrder:
         began_s, taken = time.perf_counter(), 0
-        problem: Exception | None = None
+        problem: BaseException | None = None
         for message in messages:
             if not may_go_on():
                 break
-            try:
-                self._listener(message)
-            except Exception as raised:
-                problem = raised
+            problem = self._outcome(message)
+            if problem is not None:
                 break
             taken += 1
         return InOrder(taken, problem, time.perf_counter() - began_s)
@@ -257,4 +317,8 @@ class ThreadListening(Listening):
         super().close()
         if self._look is not None:
             self._look.cancel()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
+        for worker in list(self._workers):
+            worker.cancel()
+        for awaited in list(self._on_the_loop):
+            awaited.cancel()

@@ -21,14 +21,14 @@ from orbitmq.client.observers import ConsumeObserver, Outcome, tell
 from orbitmq.client.periodic import repeat
 from orbitmq.client.process_queue import CacheLimits
 from orbitmq.client.queue_offsets import group_offset, max_offset, min_offset, offset_at
-from orbitmq.client.queue_reader import QueueReader, ReadSettings
+from orbitmq.client.queue_reader import Obstacle, QueueReader, ReadSettings
 from orbitmq.client.reading_consumer import ReadingConsumer
+from orbitmq.client.served import no_listener
 from orbitmq.client.session import Cluster
-from orbitmq.common.errors import ConfigurationError, NotFound, RequestRefused, WrongCall
+from orbitmq.common.errors import ConfigurationError, NotFound, WrongCall
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.running_info import DirectResult
 from orbitmq.protocol.bodies.subscriptions import TAG, ConsumeType
-from orbitmq.protocol.codes import ResponseCode
 
 _AUTO_COMMIT_MS_MIN: Final = 1_000
 
@@ -115,7 +115,7 @@ class LitePullConsumer(ReadingConsumer):
         if self.membership.assigned is None and self.membership.subscriptions:
             raise WrongCall("this consumer shares the queues of what it subscribes; another one can assign()")
         for topic in {queue.topic for queue in wanted}:
-            missing = wanted - set((await self.session.route(topic)).read_queues)
+            missing = {queue for queue in wanted if queue.topic == topic} - set((await self.session.route(topic)).read_queues)
             if missing:
                 raise NotFound(f"topic {topic} has no {min(missing)} now that may be read; queues() tells those that there are")
         await self.membership.assign(wanted, expression, kind)
@@ -215,13 +215,13 @@ class LitePullConsumer(ReadingConsumer):
             if queue in self._readers:
                 self._readers[queue].wake()
 
-    def _obstacle(self, queue: MessageQueue) -> str | None:
+    def _obstacle(self, queue: MessageQueue) -> Obstacle | None:
         if queue in self._hand_out.paused:
-            return "it is paused; resume() lets it go on"
+            return Obstacle("it is paused; resume() lets it go on")
         cached_count = sum(len(reader.cache) for reader in self._readers.values())
         if cached_count >= self.settings.cached_count_max:
             self._was_full = True
-            return f"{cached_count} messages of all queues wait to be asked for, {self.settings.cached_count_max} may"
+            return Obstacle(f"{cached_count} messages of all queues wait to be asked for, {self.settings.cached_count_max} may")
         return super()._obstacle(queue)
 
     # -- places
@@ -277,6 +277,10 @@ class LitePullConsumer(ReadingConsumer):
         for queue, offset in offsets.items():
             if self._reader(queue) and offset < 0:
                 raise WrongCall(f"{offset} is no offset of {queue}: they begin at 0")
+        ends = await asyncio.gather(*(max_offset(self.session, queue) for queue in offsets))
+        for (queue, offset), end in zip(offsets.items(), ends, strict=True):
+            if offset > end:
+                raise WrongCall(f"{offset} is no offset of {queue} yet: {end} is that of the next message to come")
         await self.offsets.write(offsets)
 
     def _consumed(self) -> dict[MessageQueue, int]:
@@ -298,10 +302,7 @@ class LitePullConsumer(ReadingConsumer):
     # -- what brokers ask, and what it tells
 
     async def consume_directly(self, message: ReceivedMessage) -> DirectResult:
-        raise RequestRefused(
-            ResponseCode.SYSTEM_ERROR,
-            f"group {self.group} pulls its messages and has no listener that could be given {message.msg_id}: choose a push consumer",
-        )
+        raise no_listener(self.group, message)
 
     def _properties(self) -> Mapping[str, str]:
         settings = self.settings

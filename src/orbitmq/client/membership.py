@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from orbitmq.client.name_checks import check_topic
 from orbitmq.client.offset_store import OffsetStore
 from orbitmq.client.pulling import check_expression, subscription
 from orbitmq.client.queue_offsets import max_offset, offset_at
@@ -74,7 +75,7 @@ class Membership:
         self.queues: frozenset[MessageQueue] = frozenset()
         self.assigned: frozenset[MessageQueue] | None = None  # given to it by `assign`; None: the group shares
         self._consumer = consumer
-        self._handlers = ConsumerAnswers(consumer).handlers()
+        self._handlers = ConsumerAnswers(consumer, session.names).handlers()
         self._wake = asyncio.Event()
         self._rebalancing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -85,8 +86,9 @@ class Membership:
         return self.settings.message_model is MessageModel.CLUSTERING
 
     def subscribe(self, topic: str, expression: str = "*", kind: str = TAG) -> None:
-        """Want messages of a topic."""
+        """Want messages of a topic; WrongCall when none can have that name."""
         topic = self.session.names.wire(topic)
+        check_topic(topic)
         self.subscriptions[topic] = subscription(topic, expression, kind, self.session.clock.now_ms())
         self._has_news = True
         self.rebalance_soon()
@@ -106,6 +108,7 @@ class Membership:
 
     async def start(self) -> None:
         """Join the group, and share its queues from now on."""
+        self.offsets.open()
         if self.is_clustering and self.settings.consume_type is not ConsumeType.CONSUME_ACTIVELY:  # who pulls, sends nothing back
             self.subscribe(RETRY_PREFIX + self.group)
         for topic, wanted in tuple(self.subscriptions.items()):
@@ -131,6 +134,7 @@ class Membership:
             await asyncio.gather(self._task, return_exceptions=True)
         self.queues = frozenset()
         await self._consumer.queues_changed(self.queues)
+        await self.offsets.close()
         await self.session.leave(self)
 
     # -- as a member of its session
@@ -215,8 +219,10 @@ class Membership:
             return None
         try:
             route = await self.session.route(topic)
+            if not route.read_queues:
+                return f"topic {topic} may not be read: none of its queues has the permission, which an operator can give (perm 6)"
             if not self.is_clustering:
-                return f"topic {topic} has no queue that may be read"
+                return f"topic {topic}: its queues are taken up at the next look, one every {REBALANCE_PERIOD_S:.0f} s"
             members = sorted(await self.members(route))
         except OrbitError as problem:
             return str(problem)

@@ -50,7 +50,21 @@ async def offset_at(session: ClientSession, queue: MessageQueue, time_ms: int) -
 
 async def group_offset(session: ClientSession, group: str, queue: MessageQueue) -> int | None:
     """How far a group has consumed a queue; None when it never did."""
-    header = QueryConsumerOffsetRequestHeader(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False)
+    return await _ask_offset(session, group, queue, set_zero_if_not_found=False)
+
+
+async def begin_offset(session: ClientSession, group: str, queue: MessageQueue) -> int | None:
+    """Where a group goes on in a queue; 0 also when it never consumed one that is so young that its first message is still at hand.
+
+    Without that, what came into a new queue before its consumers knew of it would be lost to a group that begins at the end.
+    """
+    return await _ask_offset(session, group, queue, set_zero_if_not_found=None)
+
+
+async def _ask_offset(session: ClientSession, group: str, queue: MessageQueue, *, set_zero_if_not_found: bool | None) -> int | None:
+    header = QueryConsumerOffsetRequestHeader(
+        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=set_zero_if_not_found
+    )
     request = RemotingCommand.request(RequestCode.QUERY_CONSUMER_OFFSET, header)
     try:
         response = await session.ask(await session.broker_of(queue), request, _READ_TIMEOUT_MS)

@@ -13,10 +13,12 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from orbitmq.client.explanation import ConsumerReport, QueueReport
+from orbitmq.client.file_offsets import FileOffsets
 from orbitmq.client.membership import GroupSettings, Membership
 from orbitmq.client.messages import ReceivedMessage
-from orbitmq.client.offset_store import BrokerOffsets, FileOffsets, OffsetStore
-from orbitmq.client.queue_reader import QueueReader, ReadSettings
+from orbitmq.client.name_checks import check_group
+from orbitmq.client.offset_store import BrokerOffsets, OffsetStore
+from orbitmq.client.queue_reader import Obstacle, QueueReader, ReadSettings
 from orbitmq.client.session import Cluster, SessionUser
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.running_info import CONSUMES_IN_ORDER, ConsumerRunningInfo, DirectResult, QueueProgress, TopicRates
@@ -33,6 +35,7 @@ class ReadingConsumer(SessionUser):
         super().__init__(cluster)
         self.group = group
         self.wire_group = self.session.names.wire(group)
+        check_group(self.wire_group)
         self.is_broadcasting = settings.message_model is MessageModel.BROADCASTING
         self.offsets = self._offset_store(settings)
         self.membership = Membership(self.session, group, settings, self.offsets, self)
@@ -61,9 +64,9 @@ class ReadingConsumer(SessionUser):
     def _arrived(self, reader: QueueReader) -> None:
         """There is something to take from a reader's cache."""
 
-    def _obstacle(self, queue: MessageQueue) -> str | None:
+    def _obstacle(self, queue: MessageQueue) -> Obstacle | None:
         """Why nothing may be read of a queue now; None when it may."""
-        return None if queue.topic in self.membership.subscriptions else "its topic is not subscribed any more"
+        return None if queue.topic in self.membership.subscriptions else Obstacle("its topic is not subscribed any more")
 
     async def _prepare(self, queues: Sequence[MessageQueue]) -> None:
         """Do what has to be done before queues are read."""

@@ -6,6 +6,7 @@ import logging
 from typing import Final
 
 from orbitmq.client.messages import Message, ReceivedMessage
+from orbitmq.client.outbox import ProducerSettings
 from orbitmq.client.producer import Producer
 from orbitmq.client.session import ClientSession
 from orbitmq.common.errors import OrbitError
@@ -18,6 +19,7 @@ from orbitmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 MAX_ATTEMPTS_DEFAULT: Final = 16
 _TIMEOUT_MS: Final = 5_000
+_SIZE_MAX: Final = 1 << 30  # what a broker took once is not too long here; it says so itself when it is
 _FIRST_DELAY_LEVEL: Final = 3
 _NOT_COPIED: Final = frozenset({properties.UNIQUE_KEY, properties.WAIT, properties.DELAY})
 
@@ -31,7 +33,7 @@ class SendBack:
         self._session = session
         self._group = group
         self._max_attempts = MAX_ATTEMPTS_DEFAULT if max_attempts < 0 else max_attempts
-        self._producer = Producer(session, group=INNER_PRODUCER_GROUP)
+        self._producer = Producer(session, group=INNER_PRODUCER_GROUP, settings=ProducerSettings(size_max=_SIZE_MAX))
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
         """Let the broker deliver a message again, after the delay of a level or of its own rule; whether it will."""
@@ -62,8 +64,8 @@ class SendBack:
             properties.ORIGIN_MESSAGE_ID: copied.get(properties.ORIGIN_MESSAGE_ID) or message.msg_id,
             properties.DELAY: str(_FIRST_DELAY_LEVEL + message.reconsume_times),
         }
-        copy = self._producer.outbox.message(Message(RETRY_PREFIX + self._group, message.body, flag=message.stored.flag), added)
         try:
+            copy = self._producer.outbox.message(Message(RETRY_PREFIX + self._group, message.body, flag=message.stored.flag), added)
             await self._producer.send_outgoing(
                 copy._replace(reconsume_times=message.reconsume_times + 1, max_reconsume_times=self._max_attempts)
             )

@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from orbitmq.client.messages import ReceivedMessage
+from orbitmq.client.namespace import Namespace
 from orbitmq.client.session import MemberHandler
+from orbitmq.common.errors import RequestRefused
 from orbitmq.message.record import decode_all
 from orbitmq.protocol.bodies.admin_groups import decode_reset_offsets, encode_client_offsets
 from orbitmq.protocol.bodies.clients import MessageQueue
@@ -50,8 +52,9 @@ class AskedConsumer(Protocol):
 class ConsumerAnswers:
     """Answers for one consumer."""
 
-    def __init__(self, consumer: AskedConsumer) -> None:
+    def __init__(self, consumer: AskedConsumer, names: Namespace) -> None:
         self._consumer = consumer
+        self._names = names
 
     def handlers(self) -> Mapping[int, MemberHandler]:
         return {
@@ -94,8 +97,16 @@ class ConsumerAnswers:
         if header.consumer_group != self._consumer.wire_group:
             return None
         (stored,) = decode_all(request.body or b"")
-        result = await self._consumer.consume_directly(ReceivedMessage.of(stored.inflated(BODY_SIZE_MAX), header.broker_name or ""))
+        message = ReceivedMessage.of(stored.inflated(BODY_SIZE_MAX), header.broker_name or "")
+        message.topic = self._names.own(message.topic)
+        result = await self._consumer.consume_directly(message)
         return request.answer(ResponseCode.SUCCESS, body=result.encode())
+
+
+def no_listener(group: str, message: ReceivedMessage) -> RequestRefused:
+    """What a consumer answers that nobody can give a message."""
+    text = f"group {group} pulls its messages and has no listener that could be given {message.msg_id}: choose a push consumer"
+    return RequestRefused(ResponseCode.SYSTEM_ERROR, text)
 
 
 def _stacks() -> str:
