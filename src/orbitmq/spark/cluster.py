@@ -112,6 +112,10 @@ class Cluster:
         route = self._session.known_route(self._names.wire(queue.topic))
         return route is not None and route.master(queue.broker) is not None
 
+    def has_holes(self, queue: QueueKey) -> bool:
+        """Whether a queue may lack messages between its ends: its broker compacts the topic, and keeps the last of each key."""
+        return self._patiently(lambda: self._is_compacted(queue))
+
     # -- how far the group is
 
     def commit(self, offsets: Offsets) -> None:
@@ -208,6 +212,10 @@ class Cluster:
 
     async def _has_offsets(self, topic: str) -> bool:
         return self._group in await Admin(self._session).topics.groups(self._names.wire(topic))
+
+    async def _is_compacted(self, queue: QueueKey) -> bool:
+        config = (await Admin(self._session).topics.configs(self._names.wire(queue.topic))).get(queue.broker)
+        return config is not None and config.attributes.get("cleanup.policy") == "COMPACTION"
 
     async def _join(self) -> None:
         if not self._session.members:
