@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from orbitmq.client.pulling import PullStatus
+from orbitmq.message import flags
 from orbitmq.message.record_write import Message, encode, record_size
 from orbitmq.spark import queue_reading
 from orbitmq.spark.ask_ahead import Piece
@@ -29,8 +30,8 @@ def options(**more: str) -> SourceOptions:
     return SourceOptions.of({"nameServer": "127.0.0.1:1", "subscribe": "T", **more})
 
 
-def record(offset: int) -> bytes:
-    message = Message(b"T", f"body {offset}".encode(), born_host=HOST, born_time_ms=1)
+def record(offset: int, message: Message | None = None) -> bytes:
+    message = message or Message(b"T", f"body {offset}".encode(), born_host=HOST, born_time_ms=1)
     target = bytearray(record_size(message, HOST))
     encode(message, target, 0, offset, 0, 1, HOST)
     return bytes(target)
@@ -132,6 +133,35 @@ def test_a_group_that_was_reset_skips_nothing(read: Callable[..., list[int]], mo
         return with_gaps(set())(offset, count)
 
     assert read(answer, 10, consumerGroup="g") == list(range(10))
+
+
+def test_a_message_that_cannot_be_inflated_fails_the_read_by_its_name_or_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    poison = Message(b"T", b"this is not zlib", sys_flag=flags.COMPRESSED, born_host=HOST, born_time_ms=1)
+    piece = Piece(record(4) + record(5, poison) + record(6), 4, 7)
+    builder = RowBuilder(("queueOffset", "body"))
+    with pytest.raises(DataLost, match=r"^message 5 of queue T/broker-a/0 is lost: it cannot be read: .* is no ZLIB data.*; set failOnDataLoss=false"):
+        PieceRows(builder, options(), lambda _: False).add(QUEUE, piece)
+    builder.take()
+    PieceRows(builder, options(failOnDataLoss="false"), lambda _: False).add(QUEUE, piece)
+    assert builder.take()["body"].to_pylist() == [b"body 4", b"body 6"]
+    assert [text.split(" why=")[0] for text in caplog.messages] == [f"data_lost queue={QUEUE} begin=5 end=6"]
+    without_body = RowBuilder(("queueOffset",))
+    PieceRows(without_body, options(), lambda _: False).add(QUEUE, piece)
+    assert without_body.take()["queueOffset"].to_pylist() == [4, 5, 6]
+
+
+def test_a_body_that_is_not_what_it_was_is_told_by_its_place_too() -> None:
+    damaged = bytearray(record(5))
+    damaged[90] ^= 1
+    builder = RowBuilder(("body",))
+    with pytest.raises(DataLost, match="message 5 of queue T/broker-a/0 is lost: it cannot be read: .*checksum"):
+        PieceRows(builder, options(), lambda _: False).add(QUEUE, Piece(record(4) + damaged, 4, 6))
+
+
+def test_an_answer_that_is_cut_is_told_with_what_it_was_asked_for() -> None:
+    builder = RowBuilder(("body",))
+    with pytest.raises(DataLost, match="messages 4 to 5 of queue T/broker-a/0 are lost: the broker's answer cannot be read"):
+        PieceRows(builder, options(), lambda _: False).add(QUEUE, Piece(record(4) + record(5)[:-3], 4, 6))
 
 
 def test_a_piece_that_is_cut_has_what_is_within_it() -> None:
