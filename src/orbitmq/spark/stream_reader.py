@@ -2,7 +2,7 @@
 
 Spark's checkpoint is the truth of how far the query is. With a `consumerGroup` brokers are told of it, so that lag shows everywhere. Spark
 does not keep where a query begins before its first batch is done: a beginning at the end of queues is kept in the group, and the group's
-offsets, where it has some, count as the end.
+offsets, where it has some, count as the end. Queues that such a group does not know were added since, and begin at their first message.
 
 A queue that is new is entered with its first offset by one batch and read by the next, so that a batch that is repeated reads the same. One
 whose broker is away waits where it is. Runs in a Python worker that lives as long as the query; `read` runs in executors. Nothing is raised
@@ -72,12 +72,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topology.check_whole()
         ends = cluster.ends(topology.queues)
         start = resolve(place, ends, cluster, otherwise=Edge.EARLIEST)
-        pinned = {queue: offset for queue, offset in cluster.committed(latest_queues(place, ends)).items() if offset is not None}
+        late = latest_queues(place, ends)
+        pinned = {queue: offset for queue, offset in cluster.committed(late).items() if offset is not None}
+        if pinned:  # the query has begun before, and what it does not know came later
+            start |= {queue: ends[queue].first for queue in late}
         start |= pinned
         for loss in losses(start, ends):
             tell(loss, options)
         start = inside(start, ends)
-        if late := latest_queues(place, ends):
+        if late:
             cluster.join()
             cluster.commit({queue: start[queue] for queue in late if queue not in pinned})
         return to_json(start)
