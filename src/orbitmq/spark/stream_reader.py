@@ -169,14 +169,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {queue: ends.first for queue, ends in cluster.ends(queues).items()} if queues else {}
 
     def _shortened(self, cluster: Cluster, known: Offsets) -> dict[QueueKey, int]:
-        """With queues that end before they were read to at their end; a replica, which follows its master, does not count."""
-        found = dict(known)
-        for queue, offset in known.items():
-            end = self._latest.get(queue, offset)
-            if end < offset and cluster.has_master(queue):
-                tell(shortened(queue, end, offset), self._options)
-                found[queue] = end
-        return found
+        """With queues that end before they were read to at their end.
+
+        A replica, which follows its master, does not count; neither does a topic that was deleted, whose queues end at 0 for some time.
+        """
+        short = {queue for queue, offset in known.items() if self._latest.get(queue, offset) < offset and cluster.has_master(queue)}
+        if not short:
+            return dict(known)
+        self._topology = None
+        short &= self._look(cluster).queues
+        for queue in sorted(short):
+            tell(shortened(queue, self._latest[queue], known[queue]), self._options)
+        return {queue: self._latest[queue] if queue in short else offset for queue, offset in known.items()}
 
     def _tell_group(self, cluster: Cluster, offsets: Offsets) -> None:
         """Let brokers know how far the query is: everything before these offsets is done."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from orbitmq.spark import stream_reader
 from orbitmq.spark.cluster import Topology
-from orbitmq.spark.offsets import Ends, QueueKey, from_json
+from orbitmq.spark.failures import DataLost
+from orbitmq.spark.offsets import Ends, QueueKey, from_json, to_json
 from orbitmq.spark.options import SourceOptions, TopicChoice
 from orbitmq.spark.stream_reader import StreamReader
 
@@ -60,6 +64,11 @@ def reader(topics: str = "a", **more: str) -> StreamReader:
     return StreamReader(SourceOptions.of(options), StructType())
 
 
+def latest(stream: StreamReader, start: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+    found: Any = stream.latestOffset(dict(to_json(start)), ReadAllAvailable())
+    return from_json(found)
+
+
 def test_a_queue_that_is_added_before_the_first_batch_is_read_from_its_first_message(cluster: Cluster) -> None:
     latest_only = {"startingOffsets": "latest", "consumerGroup": "g"}
     assert from_json(reader(**latest_only).initialOffset()) == {A0: 5, A1: 3}
@@ -67,3 +76,24 @@ def test_a_queue_that_is_added_before_the_first_batch_is_read_from_its_first_mes
     cluster.queues |= {A0: Ends(0, 6), new: Ends(0, 4)}
     assert from_json(reader(**latest_only).initialOffset()) == {A0: 5, A1: 3, new: 0}
     assert cluster.group == {A0: 5, A1: 3, new: 0}
+
+
+def test_a_topic_that_is_deleted_under_a_query_is_told_as_that(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = reader()
+    at = latest(stream, {A0: 0, A1: 0})
+    assert at == {A0: 5, A1: 3}
+    cluster.left = {A0: Ends(0, 0), A1: Ends(0, 0)}
+    del cluster.queues[A0], cluster.queues[A1]
+    assert latest(stream, at) == at
+    monkeypatch.setattr(stream_reader, "_GONE_S", 0.0)
+    with pytest.raises(DataLost, match="messages from 5 on of queue a/broker-a/0 are lost: the queue does not exist any more"):
+        latest(stream, at)
+
+
+def test_a_queue_that_is_shorter_than_it_was_is_told_or_followed(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.queues[A0] = Ends(0, 2)
+    with pytest.raises(DataLost, match="messages 2 to 4 of queue a/broker-a/0 are lost: the queue ends at 2 now"):
+        latest(reader(), {A0: 5, A1: 3})
+    with caplog.at_level(logging.WARNING):
+        assert latest(reader(failOnDataLoss="false"), {A0: 5, A1: 3}) == {A0: 2, A1: 3}
+    assert caplog.messages[0].startswith("data_lost queue=a/broker-a/0 begin=2 end=5")
