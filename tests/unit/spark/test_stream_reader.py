@@ -97,3 +97,22 @@ def test_a_queue_that_is_shorter_than_it_was_is_told_or_followed(cluster: Cluste
     with caplog.at_level(logging.WARNING):
         assert latest(reader(failOnDataLoss="false"), {A0: 5, A1: 3}) == {A0: 2, A1: 3}
     assert caplog.messages[0].startswith("data_lost queue=a/broker-a/0 begin=2 end=5")
+
+
+def test_a_topic_that_is_not_subscribed_any_more_waits_where_it_is(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    at = latest(reader("a,b"), {A0: 5, A1: 3, B0: 4})
+    cluster.queues |= {A0: Ends(0, 9), B0: Ends(0, 8)}
+    for more in ({}, {"failOnDataLoss": "false"}):
+        stream = reader("b", **more)
+        with caplog.at_level(logging.WARNING):
+            assert latest(stream, at) == latest(stream, at) == {A0: 5, A1: 3, B0: 8}
+        assert caplog.messages == [
+            f"queue_set_aside queue={queue} offset={at[queue]} why='it is not subscribed any more'" for queue in (A0, A1)
+        ]
+        caplog.clear()
+    assert latest(reader("a,b"), {**at, B0: 8}) == {A0: 9, A1: 3, B0: 8}
+
+
+def test_a_pattern_and_queues_that_are_listed_say_what_is_chosen() -> None:
+    assert [queue in TopicChoice(pattern="b.*") for queue in (A0, B0)] == [False, True]
+    assert [queue in TopicChoice(queues=frozenset({A0})) for queue in (A0, A1)] == [True, False]
