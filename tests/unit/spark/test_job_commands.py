@@ -131,8 +131,14 @@ def test_a_wrong_command_line_is_2(arguments: list[str], why: str) -> None:
     assert why in result.stderr
 
 
-def test_a_cluster_that_cannot_be_reached_is_3_before_spark_is_started() -> None:
-    for arguments in (["replay", "--from", "a", "--to", "b"], ["dlq", "g"], ["audit", "--left", "a", "--right", "b"], ["report", "a"]):
+def test_a_cluster_that_cannot_be_reached_is_3_before_spark_is_started(tmp_path: Path) -> None:
+    for arguments in (
+        ["archive", "a", "--to", str(tmp_path), "--once"],
+        ["replay", "--from", "a", "--to", "b"],
+        ["dlq", "g"],
+        ["audit", "--left", "a", "--right", "b"],
+        ["report", "a"],
+    ):
         result = CliRunner().invoke(cli, ["spark", *arguments, "-n", "127.0.0.1:1"], prog_name="orbitmq")
         assert result.exit_code == 3
         assert result.stderr.startswith("orbitmq: no name server answers: cannot connect to 127.0.0.1:1")
