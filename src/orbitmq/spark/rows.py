@@ -61,7 +61,7 @@ _OF_PROPERTIES = frozenset(("uniqueKey", "keys", "tags", "properties"))
 
 
 class UnreadableRecord(CorruptRecord):
-    """A record of which no row can be made; `offset` is its place in the queue, None if even that cannot be read, and `end` is behind it."""
+    """A record of which no row can be made; `offset` is its place in the queue, None if that cannot be read, and `end` is behind it."""
 
     def __init__(self, why: str, offset: int | None, end: int) -> None:
         super().__init__(why)

@@ -5,8 +5,8 @@ does not keep where a query begins before its first batch is done: a beginning a
 offsets, where it has some, count as the end. Queues that such a group does not know were added since, and begin at their first message.
 
 A queue that is new is entered with its first offset by one batch and read by the next, so that a batch that is repeated reads the same. One
-whose broker is away, or that is not subscribed any more, waits where it is. Runs in a Python worker that lives as long as the query; `read` runs in executors. Nothing is raised
-where it is made: Spark would tell of something else.
+whose broker is away, or that is not subscribed any more, waits where it is. Runs in a Python worker that lives as long as the query; `read`
+runs in executors. Nothing is raised where it is made: Spark would tell of something else.
 """
 
 from __future__ import annotations

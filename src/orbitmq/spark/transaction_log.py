@@ -63,14 +63,13 @@ class TransactionLog:
         last = max((number for number, kind in files if kind == _DECIDED), default=-1)
         if batch >= last or {(batch, _DECIDED), (batch, _DONE)} & files:
             return
-        known = (
-            f"whether it was delivered cannot be known, since records of batches before {last - KEPT_MAX + 1} are deleted; look for its rows"
-            if batch <= last - KEPT_MAX
-            else "it never was delivered"
-        )
+        known = "it never was delivered"
+        if batch <= last - KEPT_MAX:
+            first = last - KEPT_MAX + 1
+            known = f"whether it was delivered cannot be known, since records of batches before {first} are deleted; look for its rows"
         raise ConfigurationError(
-            f"batch {batch} comes after batch {last}, the last one in {self}, and {known}. Nothing of it is delivered now: numbers of batches "
-            f"(transactionBatch) only go up; give it one above {last}, or a transactionId of its own"
+            f"batch {batch} comes after batch {last}, the last one in {self}, and {known}. Nothing of it is delivered now: numbers of "
+            f"batches (transactionBatch) only go up; give it one above {last}, or a transactionId of its own"
         )
 
     def decide(self, batch: int, staged: pa.Table) -> None:

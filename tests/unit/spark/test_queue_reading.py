@@ -76,7 +76,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
         rows = PieceRows(builder, wanted, lambda _: has_holes)
         for piece in QueueReading(wanted, QueueRange(QUEUE, 0, end), lambda *_: "somewhere", lambda _: has_holes).pieces():
             rows.add(QUEUE, piece)
-        return builder.take()["queueOffset"].to_pylist()
+        found: list[int] = builder.take()["queueOffset"].to_pylist()
+        return found
 
     return work
 
@@ -139,7 +140,9 @@ def test_a_message_that_cannot_be_inflated_fails_the_read_by_its_name_or_is_pass
     poison = Message(b"T", b"this is not zlib", sys_flag=flags.COMPRESSED, born_host=HOST, born_time_ms=1)
     piece = Piece(record(4) + record(5, poison) + record(6), 4, 7)
     builder = RowBuilder(("queueOffset", "body"))
-    with pytest.raises(DataLost, match=r"^message 5 of queue T/broker-a/0 is lost: it cannot be read: .* is no ZLIB data.*; set failOnDataLoss=false"):
+    with pytest.raises(
+        DataLost, match=r"^message 5 of queue T/broker-a/0 is lost: it cannot be read: .* is no ZLIB data.*; set failOnDataLoss=false"
+    ):
         PieceRows(builder, options(), lambda _: False).add(QUEUE, piece)
     builder.take()
     PieceRows(builder, options(failOnDataLoss="false"), lambda _: False).add(QUEUE, piece)
@@ -154,7 +157,7 @@ def test_a_body_that_is_not_what_it_was_is_told_by_its_place_too() -> None:
     damaged = bytearray(record(5))
     damaged[90] ^= 1
     builder = RowBuilder(("body",))
-    with pytest.raises(DataLost, match="message 5 of queue T/broker-a/0 is lost: it cannot be read: .*checksum"):
+    with pytest.raises(DataLost, match=r"message 5 of queue T/broker-a/0 is lost: it cannot be read: .*checksum"):
         PieceRows(builder, options(), lambda _: False).add(QUEUE, Piece(record(4) + damaged, 4, 6))
 
 

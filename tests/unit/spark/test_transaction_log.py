@@ -78,10 +78,12 @@ def test_a_batch_before_the_last_one_is_done_only_if_there_is_a_record_of_it(tmp
     with pytest.raises(ConfigurationError) as refused:
         log.check_known(20240101)
     assert str(refused.value) == (
-        f"batch 20240101 comes after batch 20240105, the last one in {tmp_path}/query, and it never was delivered. Nothing of it is delivered "
-        "now: numbers of batches (transactionBatch) only go up; give it one above 20240105, or a transactionId of its own"
+        f"batch 20240101 comes after batch 20240105, the last one in {tmp_path}/query, and it never was delivered. Nothing of it is "
+        "delivered now: numbers of batches (transactionBatch) only go up; give it one above 20240105, or a transactionId of its own"
     )
-    with pytest.raises(ConfigurationError, match="whether it was delivered cannot be known, since records of batches before 20240006 are del"):
+    with pytest.raises(
+        ConfigurationError, match="whether it was delivered cannot be known, since records of batches before 20240006 are del"
+    ):
         log.check_known(20240005)
 
 
