@@ -29,6 +29,7 @@ from orbitmq.protocol.bodies.nameserver import ClusterInfo
 from orbitmq.spark.offsets import Ends, Offsets, QueueKey
 from orbitmq.spark.options import SourceOptions, TopicChoice
 from orbitmq.spark.queue_reading import Patience
+from orbitmq.spark.refused_keys import told_of_keys
 
 T = TypeVar("T")
 _REST_S: Final = 5.0  # how long a broker that could not be reached is left alone
@@ -56,6 +57,7 @@ class Cluster:
     """From its making to `close`; any thread may use it. `group` is in whose name brokers are asked, as they know it."""
 
     def __init__(self, settings: ClientSettings, group: str, retry_ms: int) -> None:
+        self._settings = settings
         self._names = settings.names
         self._group = group
         self._retry_ms = retry_ms
@@ -84,7 +86,8 @@ class Cluster:
         """Where queues end, without those whose broker cannot be reached now; that is in the log."""
         now = time.monotonic()
         asked = [queue for queue in queues if self._resting.get(queue.broker, now) <= now]
-        return self._loop.call(self._latest, asked)
+        with told_of_keys(self._settings):
+            return self._loop.call(self._latest, asked)
 
     def at_times(self, times_ms: Offsets) -> dict[QueueKey, int]:
         """The first message of each queue that was stored at its time or later; the end when there is none."""
@@ -260,7 +263,8 @@ class Cluster:
         patience = Patience(self._retry_ms / 1000)
         while True:
             try:
-                found = self._loop.call(ask)
+                with told_of_keys(self._settings):
+                    found = self._loop.call(ask)
             except passing as problem:
                 if not self._has_answered or not patience.wait():
                     raise
