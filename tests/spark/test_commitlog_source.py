@@ -124,6 +124,23 @@ def test_mistakes_are_told_in_one_sentence(
     assert "at org.apache.spark" not in str(refusal.value)
 
 
+def test_a_stream_and_a_write_are_refused_in_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    filled(tmp_path / "store", 5)
+    stream = spark.readStream.format(FORMAT).load(str(tmp_path / "store")).writeStream.format("noop")
+    query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with pytest.raises(Exception, match=r"rocketmq-commitlog has no streams: use spark.read") as refusal:
+        query.awaitTermination()
+    assert "Traceback" not in str(refusal.value)
+    rows = spark.range(1).selectExpr("'x' as body")
+    with pytest.raises(Exception, match="rocketmq-commitlog only reads: a store is its broker's") as refusal:
+        rows.write.format(FORMAT).mode("append").save(str(tmp_path / "store"))
+    assert "Traceback" not in str(refusal.value)
+    rate = spark.readStream.format("rate").load().selectExpr("cast(value as string) as body").writeStream.format(FORMAT)
+    with pytest.raises(Exception, match="rocketmq-commitlog only reads: a store is its broker's") as refusal:
+        rate.option("checkpointLocation", str(tmp_path / "other")).start(str(tmp_path / "store")).awaitTermination()
+    assert "Traceback" not in str(refusal.value)
+
+
 def test_a_log_alone_and_nothing_at_all_are_read(spark: SparkSession, tmp_path: Path) -> None:
     known = filled(tmp_path / "store", 20)
     shutil.rmtree(tmp_path / "store" / "consumequeue")

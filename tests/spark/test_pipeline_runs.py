@@ -193,7 +193,7 @@ sinks: [{{format: console}}]
 
 def test_a_source_that_cannot_be_read_ends_the_pipeline_with_a_sentence(cluster: LocalCluster, tmp_path: Path) -> None:
     pipeline = pipeline_in(tmp_path, ARCHIVE.format(topic="missing", name_server=cluster.name_server))
-    with pytest.raises(PipelineFailed, match=r"^sink parquet-archive: .*missing") as caught:
+    with pytest.raises(PipelineFailed, match=r"pipeline\.yaml:\d+: source: .*missing") as caught:
         ran(pipeline)
     assert "\n" not in str(caught.value)
     status = StatusFile(pipeline.status_file).read()

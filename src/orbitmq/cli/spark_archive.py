@@ -83,8 +83,10 @@ def archive(
         return
     from orbitmq.cli.pipeline_progress import display
     from orbitmq.cli.spark_running import ended_after
+    from orbitmq.spark.jobs.reading import check
     from orbitmq.spark.pipeline.runner import run
 
+    check(wanted_pipeline.source.options)
     with display(output) as shown, ended_after():
         run(wanted_pipeline, wanted.settings(), shown)
 

@@ -68,7 +68,7 @@ def audit(
 
     def side(text: str, own: tuple[str, ...], option: str) -> Reading:
         servers, topic = place(text, name_servers, option)
-        more = {**told, **(format_options(own, timeout_ms, f"{option}-option") if own else {})}
+        more = format_options(own, timeout_ms, f"{option}-option", told)
         return fixed(topic_options(servers, [topic], more, since_ms=None if since is None else since - _CLOCKS_MS))
 
     readings = side(left, left_options, "--left"), side(right, right_options, "--right")

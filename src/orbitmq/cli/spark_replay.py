@@ -68,7 +68,9 @@ def replay(
     from orbitmq.spark.sink_options import SinkOptions
 
     to_servers, to_topic = place(target, name_servers, "--to")
-    sink = {"nameServer": to_servers, **(format_options(to_options, timeout_ms, "--to-option") if to_options else same_cluster(told))}
+    is_elsewhere = to_options and to_servers != name_servers
+    sink = format_options(to_options, timeout_ms, "--to-option", None if is_elsewhere else same_cluster(told))
+    sink = {"nameServer": to_servers, **sink}
     SinkOptions.of(sink)
     choice = Choice(keys=keys, condition=condition)
     reading = _source(source, name_servers, told, since, until)

@@ -14,6 +14,7 @@ import click
 
 from orbitmq.cli.arguments import key_values, together
 from orbitmq.cli.connection import name_server_options
+from orbitmq.cli.credentials import chosen_credentials
 from orbitmq.cli.main import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 LINE_INTERVAL_S: Final = 10.0
+_KEYS: Final = frozenset({"accesskey", "secretkey", "securitytoken"})
 _PLACE: Final = re.compile(r"(?:(?P<servers>[^/]+:\d+(?:;[^/]+:\d+)*)/)?(?P<topic>[%|a-zA-Z0-9_-]+)")
 
 
@@ -59,8 +61,13 @@ def cluster_options(command: F) -> F:
     return name_server_options(option(command))
 
 
-def format_options(options: tuple[str, ...], timeout_ms: int, name: str = "--option") -> dict[str, str]:
-    """What a read or a write is told beside its topics; Spark and Arrow have to be there for it."""
+def format_options(
+    options: tuple[str, ...], timeout_ms: int, name: str = "--option", default: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """What a read or a write is told beside its topics; Spark and Arrow have to be there for it.
+
+    `default` counts where these options say nothing; without it that is what the command was given: its timeout and its keys.
+    """
     from orbitmq.spark.option_texts import OptionTexts
     from orbitmq.spark.options import CONNECTION_OPTIONS, SINK_OPTIONS, SOURCE_OPTIONS
     from orbitmq.spark.runtime import check_packages
@@ -68,7 +75,20 @@ def format_options(options: tuple[str, ...], timeout_ms: int, name: str = "--opt
     check_packages()
     told = key_values(options, name)
     OptionTexts(told).check_names((*CONNECTION_OPTIONS, *SOURCE_OPTIONS, *SINK_OPTIONS))
-    return {"requestTimeout": f"{timeout_ms}ms", **told}
+    given = {option.lower() for option in told}
+    if not given.isdisjoint(_KEYS):
+        given |= _KEYS  # they belong together
+    base = {"requestTimeout": f"{timeout_ms}ms", **_keys()} if default is None else default
+    return {**{option: text for option, text in base.items() if option.lower() not in given}, **told}
+
+
+def _keys() -> dict[str, str]:
+    """The keys that the command signs its requests with, as options of the format."""
+    found = chosen_credentials()
+    if found is None:
+        return {}
+    token = {"securityToken": found.security_token} if found.security_token else {}
+    return {"accessKey": found.access_key, "secretKey": found.secret_key, **token}
 
 
 def same_cluster(options: Mapping[str, str]) -> dict[str, str]:

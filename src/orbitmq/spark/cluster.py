@@ -29,6 +29,7 @@ from orbitmq.protocol.bodies.nameserver import ClusterInfo
 from orbitmq.spark.offsets import Ends, Offsets, QueueKey
 from orbitmq.spark.options import SourceOptions, TopicChoice
 from orbitmq.spark.queue_reading import Patience
+from orbitmq.spark.refused_keys import told_of_keys
 
 T = TypeVar("T")
 _REST_S: Final = 5.0  # how long a broker that could not be reached is left alone
@@ -56,6 +57,7 @@ class Cluster:
     """From its making to `close`; any thread may use it. `group` is in whose name brokers are asked, as they know it."""
 
     def __init__(self, settings: ClientSettings, group: str, retry_ms: int) -> None:
+        self._settings = settings
         self._names = settings.names
         self._group = group
         self._retry_ms = retry_ms
@@ -84,7 +86,8 @@ class Cluster:
         """Where queues end, without those whose broker cannot be reached now; that is in the log."""
         now = time.monotonic()
         asked = [queue for queue in queues if self._resting.get(queue.broker, now) <= now]
-        return self._loop.call(self._latest, asked)
+        with told_of_keys(self._settings):
+            return self._loop.call(self._latest, asked)
 
     def at_times(self, times_ms: Offsets) -> dict[QueueKey, int]:
         """The first message of each queue that was stored at its time or later; the end when there is none."""
@@ -111,6 +114,10 @@ class Cluster:
         """Whether the master of a queue's broker is there, as far as is known."""
         route = self._session.known_route(self._names.wire(queue.topic))
         return route is not None and route.master(queue.broker) is not None
+
+    def has_holes(self, queue: QueueKey) -> bool:
+        """Whether a queue may lack messages between its ends: its broker compacts the topic, and keeps the last of each key."""
+        return self._patiently(lambda: self._is_compacted(queue))
 
     # -- how far the group is
 
@@ -209,6 +216,10 @@ class Cluster:
     async def _has_offsets(self, topic: str) -> bool:
         return self._group in await Admin(self._session).topics.groups(self._names.wire(topic))
 
+    async def _is_compacted(self, queue: QueueKey) -> bool:
+        config = (await Admin(self._session).topics.configs(self._names.wire(queue.topic))).get(queue.broker)
+        return config is not None and config.attributes.get("cleanup.policy") == "COMPACTION"
+
     async def _join(self) -> None:
         if not self._session.members:
             await self._session.join(PullConsumer(self._session, self._group))
@@ -252,7 +263,8 @@ class Cluster:
         patience = Patience(self._retry_ms / 1000)
         while True:
             try:
-                found = self._loop.call(ask)
+                with told_of_keys(self._settings):
+                    found = self._loop.call(ask)
             except passing as problem:
                 if not self._has_answered or not patience.wait():
                     raise

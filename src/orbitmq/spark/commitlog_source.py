@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 
-from orbitmq.common.errors import CorruptRecord
+from orbitmq.common.errors import ConfigurationError, CorruptRecord
 from orbitmq.spark.commitlog_options import CommitLogOptions
 from orbitmq.spark.commitlog_stores import find_stores
 from orbitmq.spark.failures import plainly, told_plainly
@@ -24,6 +31,10 @@ from orbitmq.spark.schema import DDL, projection
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+
+_IS_NO_STREAM: Final = "rocketmq-commitlog has no streams: use spark.read, or read topics from their broker as a stream of format rocketmq"
+_IS_READ_ONLY: Final = "rocketmq-commitlog only reads: a store is its broker's; send messages to a topic by format rocketmq"
 
 
 class CommitLogSource(DataSource):
@@ -42,6 +53,32 @@ class CommitLogSource(DataSource):
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         return CommitLogReader(CommitLogOptions.of(self.options), projection(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return NoStream()
+
+    @plainly
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        raise ConfigurationError(_IS_READ_ONLY)
+
+    @plainly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        raise ConfigurationError(_IS_READ_ONLY)
+
+
+class NoStream(DataSourceStreamReader):
+    """Says that there is none when it is asked where to begin: Spark tells of something else when a reader cannot be made."""
+
+    @plainly
+    def initialOffset(self) -> dict[str, int]:
+        raise ConfigurationError(_IS_NO_STREAM)
+
+    @plainly
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:
+        raise ConfigurationError(_IS_NO_STREAM)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise AssertionError("nothing begins, so nothing is read")
 
 
 class LogPartition(InputPartition):

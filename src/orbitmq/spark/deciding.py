@@ -50,6 +50,11 @@ class BatchDecision:
         """The batch was decided by a run before this one."""
         if self._log.state(self._batch) is BatchState.DONE:
             self._roll_back(staged)
+            if staged.num_rows:
+                self._log.check_known(self._batch)
+            log.warning(
+                "batch_delivered_before log=%s batch=%d rows=%d; they are not delivered again", self._log, self._batch, staged.num_rows
+            )
             return "delivered before"
         decided = self._log.staged(self._batch)
         self._roll_back(staged.filter(pc.invert(pc.is_in(staged["uniqueKey"], decided["uniqueKey"]))))

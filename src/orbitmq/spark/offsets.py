@@ -64,6 +64,8 @@ class Loss:
     why: str
 
     def __str__(self) -> str:
+        if self.end == self.begin + 1:
+            return f"message {self.begin} of queue {self.queue} is lost: {self.why}"
         which = f"from {self.begin} on" if self.end is None else f"{self.begin} to {self.end - 1}"
         return f"messages {which} of queue {self.queue} are lost: {self.why}"
 
@@ -244,3 +246,8 @@ def deleted(queue: QueueKey, begin: int, end: int, first: int) -> Loss:
 def shortened(queue: QueueKey, end_now: int, end: int) -> Loss:
     """A queue ends before what was read of it, or was known of it."""
     return Loss(queue, end_now, end, f"the queue ends at {end_now} now, as after a broker's crash or when the topic was made anew")
+
+
+def not_given(queue: QueueKey, begin: int, end: int) -> Loss:
+    """A broker has places for messages, and leaves them out."""
+    return Loss(queue, begin, end, "the broker passes over what it cannot read in its store; look at that with orbitmq store check")

@@ -113,6 +113,12 @@ class TopicChoice:
     pattern: str | None = None
     queues: frozenset[QueueKey] = frozenset()
 
+    def __contains__(self, queue: QueueKey) -> bool:
+        """Whether a queue is one of these, if it exists."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, queue.topic) is not None
+        return queue in self.queues or queue.topic in self.topics
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:

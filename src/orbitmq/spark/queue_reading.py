@@ -18,13 +18,14 @@ from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.spark.ask_ahead import Ask, AskAhead, Piece
 from orbitmq.spark.failures import DataLost
-from orbitmq.spark.offsets import Loss, QueueRange, deleted, shortened
+from orbitmq.spark.offsets import Loss, QueueKey, QueueRange, deleted, not_given, shortened
 from orbitmq.spark.options import SourceOptions
 from orbitmq.spark.pull_link import Answer, PullLink, link_to
 
 _PAUSE_S: Final = 0.2
 _PAUSE_S_MAX: Final = 2.0
 _END_WAIT_S: Final = 5.0  # how long a queue may be shorter than it was known to be: a replica, for instance, follows its master
+HasHoles = Callable[[QueueKey], bool]  # whether a queue may lack messages between its ends
 Address = Callable[[MessageQueue, bool], str]  # where the broker of a queue is; true: what was known of it led nowhere
 
 log = logging.getLogger(__name__)
@@ -63,12 +64,13 @@ def tell(loss: Loss, options: SourceOptions) -> None:
 class QueueReading:
     """One range, read once."""
 
-    def __init__(self, options: SourceOptions, wanted: QueueRange, address: Address) -> None:
+    def __init__(self, options: SourceOptions, wanted: QueueRange, address: Address, has_holes: HasHoles) -> None:
         names = options.client.names
         self._options = options
         self._wanted = wanted
         self._queue = MessageQueue(names.wire(wanted.queue.topic), wanted.queue.broker, wanted.queue.queue_id)
         self._address = address
+        self._has_holes = has_holes
         self._plan = AskAhead(wanted.begin, wanted.end, is_dense=options.expression is None)
         self._sent: dict[int, Ask] = {}
         self._told_until = wanted.begin  # what is lost before it was told
@@ -111,10 +113,10 @@ class QueueReading:
             plan.keep()
 
     def _settle(self, ask: Ask, answer: Answer) -> None:
-        if answer.next_offset > ask.begin:
-            if answer.status is PullStatus.OFFSET_ILLEGAL and answer.min_offset > ask.begin >= self._told_until:
-                self._told_until = min(answer.next_offset, self._wanted.end)
-                tell(deleted(self._wanted.queue, ask.begin, self._told_until, answer.min_offset), self._options)
+        is_elsewhere = answer.status is PullStatus.OFFSET_ILLEGAL and answer.min_offset <= ask.begin
+        if answer.next_offset > ask.begin and not is_elsewhere:
+            if not answer.body and ask.begin >= self._told_until:
+                self._tell_hole(ask.begin, min(answer.next_offset, self._wanted.end), answer)
             self._plan.answered(ask, answer.body, answer.next_offset)
             self._patience.renew()
             self._end_patience.renew()
@@ -129,3 +131,13 @@ class QueueReading:
             loss = replace(loss, why=f"the broker gives none of them, though the queue ends at {answer.max_offset}")
         tell(loss, self._options)
         self._plan.answered(ask, b"", self._wanted.end)
+
+    def _tell_hole(self, begin: int, end: int, answer: Answer) -> None:
+        """Tell of messages that an answer leads past, without any; of chosen ones nobody knows whether there were some."""
+        queue = self._wanted.queue
+        if answer.status is PullStatus.OFFSET_ILLEGAL:
+            self._told_until = end
+            tell(deleted(queue, begin, end, answer.min_offset), self._options)
+        elif self._options.expression is None and not self._has_holes(queue):
+            self._told_until = end
+            tell(not_given(queue, begin, end), self._options)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from orbitmq.spark.cluster import cluster_of
 from orbitmq.spark.offsets import QueueRange
 from orbitmq.spark.options import SourceOptions
+from orbitmq.spark.piece_rows import PieceRows
 from orbitmq.spark.queue_reading import QueueReading
 from orbitmq.spark.rows import RowBuilder
 
@@ -22,14 +23,15 @@ _BYTES_MAX: Final = 8 << 20
 
 def record_batches(options: SourceOptions, columns: Sequence[str], wanted: Sequence[QueueRange]) -> Iterator[pa.RecordBatch]:
     """The messages of ranges, in order, with `columns`."""
-    address = cluster_of(options).address
+    cluster = cluster_of(options)
     finish = _Finish(options, columns)
     builder = RowBuilder(finish.read_columns, check_body="body" in columns)
+    rows = PieceRows(builder, options, cluster.has_holes)
     size = 0
     for each in wanted:
-        for body, begin, end in QueueReading(options, each, address).pieces():
-            builder.add(body, 0, len(body), each.queue.broker, begin, end)
-            size += len(body)
+        for piece in QueueReading(options, each, cluster.address, cluster.has_holes).pieces():
+            rows.add(each.queue, piece)
+            size += len(piece.body)
             if builder.size >= ROWS_MAX or size >= _BYTES_MAX:
                 yield from finish(builder)
                 size = 0

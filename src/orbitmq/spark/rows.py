@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import cython
 import pyarrow as pa
 
-from orbitmq.common.errors import CorruptRecord
+from orbitmq.common.errors import CorruptRecord, MessageIllegal
 from orbitmq.common.mem import Buffer
 from orbitmq.message import flags
 from orbitmq.message.record import flaw_text
@@ -58,6 +58,15 @@ _MAKERS = {
     "flag": lambda kind: Numbers(kind, "flag"),
 }
 _OF_PROPERTIES = frozenset(("uniqueKey", "keys", "tags", "properties"))
+
+
+class UnreadableRecord(CorruptRecord):
+    """A record of which no row can be made; `offset` is its place in the queue, None if that cannot be read, and `end` is behind it."""
+
+    def __init__(self, why: str, offset: int | None, end: int) -> None:
+        super().__init__(why)
+        self.offset = offset
+        self.end = end
 
 
 class RowBuilder:
@@ -110,7 +119,8 @@ class RowBuilder:
     ) -> int:
         """Add the messages of one queue that have an offset in [first_offset, end_offset) and stand in buffer[begin:end]; how many.
 
-        CorruptRecord at the first bytes that are no good record; the rows of those before it are there.
+        UnreadableRecord at the first record that is not good, or whose messages cannot be taken out; the rows of those before it
+        are there, and what stands behind it may be added.
         """
         if begin < 0 or begin > end or end > len(buffer):
             raise ValueError(f"[{begin}:{end}] is not within a buffer of {len(buffer)} bytes")
@@ -130,6 +140,11 @@ class RowBuilder:
                     raise CorruptRecord(f"no record at {at} of {end} bytes: {flaw_text(result)}")
                 put_record(self, cursor, p, first_offset, end_offset)
                 at += result
+        except (CorruptRecord, MessageIllegal) as problem:
+            result = move(cursor, p, at, end, False, False)
+            if result <= 0:
+                raise UnreadableRecord(str(problem), None, end) from problem
+            raise UnreadableRecord(str(problem), cursor.queue_offset, at + result) from problem
         finally:
             _empty(self)  # the buffer is the caller's again
             cursor.buffer = b""

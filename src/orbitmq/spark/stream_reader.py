@@ -2,15 +2,16 @@
 
 Spark's checkpoint is the truth of how far the query is. With a `consumerGroup` brokers are told of it, so that lag shows everywhere. Spark
 does not keep where a query begins before its first batch is done: a beginning at the end of queues is kept in the group, and the group's
-offsets, where it has some, count as the end.
+offsets, where it has some, count as the end. Queues that such a group does not know were added since, and begin at their first message.
 
 A queue that is new is entered with its first offset by one batch and read by the next, so that a batch that is repeated reads the same. One
-whose broker is away waits where it is. Runs in a Python worker that lives as long as the query; `read` runs in executors. Nothing is raised
-where it is made: Spark would tell of something else.
+whose broker is away, or that is not subscribed any more, waits where it is. Runs in a Python worker that lives as long as the query; `read`
+runs in executors. Nothing is raised where it is made: Spark would tell of something else.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 _LOOK_S: Final = 5.0  # how often name servers are asked for queues; Spark asks for offsets many times a second
 _GONE_S: Final = 2 * _LOOK_S
+log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -59,6 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._missing_since: dict[QueueKey, float] = {}
         self._target: dict[QueueKey, int] | None = None  # of a query that ends when it has read what was there at its start
         self._latest: dict[QueueKey, int] = {}
+        self._aside: dict[QueueKey, int] = {}  # of queues that the checkpoint knows and the options do not mean any more
         self._batch_s = time.monotonic()  # when the last batch began
         self._told: dict[QueueKey, int] = {}  # how far the group is, as brokers know it
 
@@ -72,12 +75,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topology.check_whole()
         ends = cluster.ends(topology.queues)
         start = resolve(place, ends, cluster, otherwise=Edge.EARLIEST)
-        pinned = {queue: offset for queue, offset in cluster.committed(latest_queues(place, ends)).items() if offset is not None}
+        late = latest_queues(place, ends)
+        pinned = {queue: offset for queue, offset in cluster.committed(late).items() if offset is not None}
+        if pinned:  # the query has begun before, and what it does not know came later
+            start |= {queue: ends[queue].first for queue in late}
         start |= pinned
         for loss in losses(start, ends):
             tell(loss, options)
         start = inside(start, ends)
-        if late := latest_queues(place, ends):
+        if late:
             cluster.join()
             cluster.commit({queue: start[queue] for queue in late if queue not in pinned})
         return to_json(start)
@@ -85,7 +91,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> JsonOffsets:
         options, cluster = self._checked()
-        begin = from_json(start)
+        begin = self._chosen(from_json(start))
         topology = self._look(cluster)
         self._tell_group(cluster, begin)
         known = self._without_gone(begin, topology)
@@ -96,10 +102,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waited_ms = round((time.monotonic() - self._batch_s) * 1000)
         count_min = None if self._target is not None else options.count_min
         if not is_enough(waiting, count_min, waited_ms, options.wait_ms_max):
-            return to_json({**known, **new})
+            return to_json({**self._aside, **known, **new})
         self._batch_s = time.monotonic()
         count_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return to_json({**advance(known, self._latest, count_max), **new})
+        return to_json({**self._aside, **advance(known, self._latest, count_max), **new})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self._options.limit is None else ReadMaxRows(self._options.limit)
@@ -149,6 +155,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 cluster.join()
         return self._topology
 
+    def _chosen(self, begin: Offsets) -> dict[QueueKey, int]:
+        """Without the queues that are not subscribed any more: where they are is kept, for the day that they are again."""
+        choice = self._options.choice
+        aside = {queue: offset for queue, offset in begin.items() if queue not in choice}
+        for queue in sorted(aside.keys() - self._aside.keys()):
+            log.warning("queue_set_aside queue=%s offset=%d why='it is not subscribed any more'", queue, aside[queue])
+        self._aside = aside
+        return {queue: offset for queue, offset in begin.items() if queue not in aside}
+
     def _without_gone(self, begin: Offsets, topology: Topology) -> dict[QueueKey, int]:
         """Without the queues that exist no longer, though their broker is there: for some time, since brokers come and go."""
         now = time.monotonic()
@@ -166,14 +181,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {queue: ends.first for queue, ends in cluster.ends(queues).items()} if queues else {}
 
     def _shortened(self, cluster: Cluster, known: Offsets) -> dict[QueueKey, int]:
-        """With queues that end before they were read to at their end; a replica, which follows its master, does not count."""
-        found = dict(known)
-        for queue, offset in known.items():
-            end = self._latest.get(queue, offset)
-            if end < offset and cluster.has_master(queue):
-                tell(shortened(queue, end, offset), self._options)
-                found[queue] = end
-        return found
+        """With queues that end before they were read to at their end.
+
+        A replica, which follows its master, does not count; neither does a topic that was deleted, whose queues end at 0 for some time.
+        """
+        short = {queue for queue, offset in known.items() if self._latest.get(queue, offset) < offset and cluster.has_master(queue)}
+        if not short:
+            return dict(known)
+        self._topology = None
+        short &= self._look(cluster).queues
+        for queue in sorted(short):
+            tell(shortened(queue, self._latest[queue], known[queue]), self._options)
+        return {queue: self._latest[queue] if queue in short else offset for queue, offset in known.items()}
 
     def _tell_group(self, cluster: Cluster, offsets: Offsets) -> None:
         """Let brokers know how far the query is: everything before these offsets is done."""

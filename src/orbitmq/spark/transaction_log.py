@@ -4,7 +4,8 @@
     <folder>/<query>/<batch>.done      all of them are
 
 Order rule: a batch is decided before its first message is committed, done after its last one, and the next begins when it is done. So all
-batches before the last one that was decided are done, and their files are needed no more. A decision is made once.
+batches before the last one that was decided are done, and their files are needed no more but to tell what was done from what was never
+begun. A decision is made once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from orbitmq.common.errors import ConfigurationError, OrbitError
 from orbitmq.spark.record_folder import folder_at
 from orbitmq.spark.staged_messages import SCHEMA
 
-KEPT_MAX: Final = 100  # batches whose files stay, for people who look
+KEPT_MAX: Final = 100  # batches whose files stay
 _DECIDED: Final = ".parquet"
 _DONE: Final = ".done"
 _NAME: Final = re.compile(r"(\d+)(\.parquet|\.done)")
@@ -55,6 +56,21 @@ class TransactionLog:
         if batch > last:
             return BatchState.OPEN
         return BatchState.DONE if batch < last or (batch, _DONE) in files else BatchState.DECIDED
+
+    def check_known(self, batch: int) -> None:
+        """Refuse a batch that counts as done because a later one was decided, when there is no record that it ever was itself."""
+        files = self._files()
+        last = max((number for number, kind in files if kind == _DECIDED), default=-1)
+        if batch >= last or {(batch, _DECIDED), (batch, _DONE)} & files:
+            return
+        known = "it never was delivered"
+        if batch <= last - KEPT_MAX:
+            first = last - KEPT_MAX + 1
+            known = f"whether it was delivered cannot be known, since records of batches before {first} are deleted; look for its rows"
+        raise ConfigurationError(
+            f"batch {batch} comes after batch {last}, the last one in {self}, and {known}. Nothing of it is delivered now: numbers of "
+            f"batches (transactionBatch) only go up; give it one above {last}, or a transactionId of its own"
+        )
 
     def decide(self, batch: int, staged: pa.Table) -> None:
         """Let the batch be these messages; FileExistsError when somebody has decided already."""

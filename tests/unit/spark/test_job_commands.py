@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from orbitmq.admin.dead_letters import topic_of
 from orbitmq.cli.main import cli
-from orbitmq.cli.spark_running import StepLines, format_options, place, same_cluster
+from orbitmq.cli.spark_running import StepLines, cluster_options, format_options, place, same_cluster
 from orbitmq.common.errors import ConfigurationError
 from orbitmq.spark.jobs.archive import PartitionBy, pipeline
 
@@ -36,6 +36,45 @@ def test_options_are_those_of_the_format_and_a_write_gets_those_of_the_cluster_o
     assert same_cluster(told) == {"requestTimeout": "3000ms", "accessKey": "a", "secretKey": "b"}
     with pytest.raises(ConfigurationError, match="option acceskey is not known; did you mean accessKey"):
         format_options(("accesKey=a",), 3000)
+
+
+def options_of(arguments: list[str], *, default: dict[str, str] | None = None, **variables: str) -> dict[str, str]:
+    """What a command with these arguments tells the format."""
+    found: dict[str, str] = {}
+
+    @click.command()
+    @cluster_options
+    def command(name_servers: str, timeout_ms: int, options: tuple[str, ...]) -> None:
+        found.update(format_options(options, timeout_ms, default=default))
+
+    result = CliRunner().invoke(command, arguments, env=variables)
+    assert result.exit_code == 0, result.output
+    return found
+
+
+def test_the_keys_of_a_command_sign_what_its_job_asks(tmp_path: Path) -> None:
+    keys = {"accessKey": "me", "secretKey": "mine", "requestTimeout": "3000ms"}
+    (tmp_path / "tools.yml").write_text("accessKey: me\nsecretKey: mine\n")
+    assert options_of(["--access-key", "me", "--secret-key", "mine"]) == keys
+    assert options_of(["--key-file", str(tmp_path / "tools.yml")]) == keys
+    assert options_of([], ORBITMQ_ACCESS_KEY="me", ORBITMQ_SECRET_KEY="mine") == keys
+    assert options_of(["--access-key", "a", "--secret-key", "b", "--option", "accesskey=me", "--option", "secretKey=mine"]) == {
+        "accesskey": "me",
+        "secretKey": "mine",
+        "requestTimeout": "3000ms",
+    }
+
+
+def test_options_of_one_side_count_more_than_those_of_both() -> None:
+    keys = dict.fromkeys(("accessKey", "secretKey", "securityToken"), "both")
+    both = {**keys, "tlsEnable": "true"}
+    assert options_of(["--option", "tlsenable=false"], default=both) == {**keys, "tlsenable": "false"}
+    assert options_of(["--option", "accessKey=a", "--option", "secretKey=b"], default=both) == {
+        "accessKey": "a",
+        "secretKey": "b",
+        "tlsEnable": "true",
+    }
+    assert options_of([], default=both) == both
 
 
 def test_an_archive_is_a_pipeline_with_its_checkpoint_beside_its_files() -> None:
@@ -92,8 +131,14 @@ def test_a_wrong_command_line_is_2(arguments: list[str], why: str) -> None:
     assert why in result.stderr
 
 
-def test_a_cluster_that_cannot_be_reached_is_3_before_spark_is_started() -> None:
-    for arguments in (["replay", "--from", "a", "--to", "b"], ["dlq", "g"], ["audit", "--left", "a", "--right", "b"], ["report", "a"]):
+def test_a_cluster_that_cannot_be_reached_is_3_before_spark_is_started(tmp_path: Path) -> None:
+    for arguments in (
+        ["archive", "a", "--to", str(tmp_path), "--once"],
+        ["replay", "--from", "a", "--to", "b"],
+        ["dlq", "g"],
+        ["audit", "--left", "a", "--right", "b"],
+        ["report", "a"],
+    ):
         result = CliRunner().invoke(cli, ["spark", *arguments, "-n", "127.0.0.1:1"], prog_name="orbitmq")
         assert result.exit_code == 3
         assert result.stderr.startswith("orbitmq: no name server answers: cannot connect to 127.0.0.1:1")

@@ -9,6 +9,7 @@ import pytest
 
 from orbitmq.common.errors import ConfigurationError
 from orbitmq.spark.pipeline.definition import is_pipeline, load
+from orbitmq.spark.pipeline.format_options import with_connection
 from orbitmq.spark.pipeline.model import DedupStep, FilterStep, JsonStep, SqlStep, WindowStep
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -74,6 +75,23 @@ def test_a_sink_that_names_no_cluster_uses_that_of_the_source(tmp_path: Path) ->
     assert topic.options == {"nameServer": "127.0.0.1:9876", "topic": "orders-per-minute"}
     other = load(write(tmp_path, GOOD), ["sinks.0.options={topic: t, nameServer: 10.0.0.1:9876}"], {}).sinks[0]
     assert other.options == {"nameServer": "10.0.0.1:9876", "topic": "t"}
+
+
+def test_what_a_sink_says_of_a_connection_replaces_that_alone() -> None:
+    source = {"nameServer": "a:1", "accessKey": "k", "secretKey": "s", "securityToken": "t", "tlsEnable": "true", "tlsTrustCertPath": "c"}
+    subscribed = {**source, "subscribe": "orders"}
+    assert with_connection({"topic": "t", "retrytimeout": "5s"}, subscribed) == {**source, "topic": "t", "retrytimeout": "5s"}
+    assert with_connection({"accesskey": "o", "secretKey": "p"}, {**source, "tlsEnable": "false"}) == {
+        **{name: text for name, text in source.items() if name.startswith(("name", "tls"))},
+        "tlsEnable": "false",
+        "accesskey": "o",
+        "secretKey": "p",
+    }
+    assert with_connection({"tlsEnable": "false"}, source) == {
+        **{name: text for name, text in source.items() if not name.startswith("tls")},
+        "tlsEnable": "false",
+    }
+    assert with_connection({"NAMESERVER": "b:1", "topic": "t"}, source) == {"NAMESERVER": "b:1", "topic": "t"}
 
 
 def test_each_of_several_sinks_has_a_consumer_group_of_its_own(tmp_path: Path) -> None:

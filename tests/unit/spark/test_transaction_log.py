@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from pyarrow import fs
 
 from orbitmq.client.asked_producer import HalfPlace
 from orbitmq.common.errors import ConfigurationError, OrbitError
+from orbitmq.spark import deciding
+from orbitmq.spark.deciding import BatchDecision
 from orbitmq.spark.record_folder import DistantFolder, LocalFolder, RecordFolder, folder_at
-from orbitmq.spark.sink_options import absolute
+from orbitmq.spark.sink_options import SinkOptions, absolute
 from orbitmq.spark.staged_messages import Staged, each_of, packed, unpacked
 from orbitmq.spark.transaction_log import BatchState, TransactionLog
 
@@ -62,6 +65,53 @@ def test_a_batch_is_open_then_decided_then_done(tmp_path: Path) -> None:
     assert [log.state(batch) for batch in (3, 4, 5)] == [BatchState.DONE, BatchState.DONE, BatchState.OPEN]
     assert list(each_of(log.staged(4))) == [Staged(HALF, None)]
     assert TransactionLog(str(tmp_path), "another").state(4) is BatchState.OPEN
+
+
+def test_a_batch_before_the_last_one_is_done_only_if_there_is_a_record_of_it(tmp_path: Path) -> None:
+    log, staged = TransactionLog(str(tmp_path), "query"), unpacked([packed([Staged(HALF, None)])])
+    for batch in (20240104, 20240105):
+        log.decide(batch, staged)
+        log.finish(batch)
+        log.check_known(batch)
+    log.check_known(20240104)
+    log.check_known(20240106)
+    with pytest.raises(ConfigurationError) as refused:
+        log.check_known(20240101)
+    assert str(refused.value) == (
+        f"batch 20240101 comes after batch 20240105, the last one in {tmp_path}/query, and it never was delivered. Nothing of it is "
+        "delivered now: numbers of batches (transactionBatch) only go up; give it one above 20240105, or a transactionId of its own"
+    )
+    with pytest.raises(
+        ConfigurationError, match="whether it was delivered cannot be known, since records of batches before 20240006 are del"
+    ):
+        log.check_known(20240005)
+
+
+class Sender:
+    """What is rolled back at brokers."""
+
+    def __init__(self) -> None:
+        self.rolled_back: list[Staged] = []
+
+    def roll_back(self, staged: Iterable[Staged]) -> None:
+        self.rolled_back += staged
+
+
+def test_rows_of_a_batch_that_was_never_delivered_are_not_dropped_with_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sender = Sender()
+    monkeypatch.setattr(deciding, "sender_of", lambda *_: sender)
+    log, part = TransactionLog(str(tmp_path), "query"), packed([Staged(HALF, None)])
+    for batch in (4, 5):
+        log.decide(batch, unpacked([part]))
+        log.finish(batch)
+    options = SinkOptions.of({"nameServer": "a:1", "deliveryGuarantee": "exactly-once", "transactionLog": str(tmp_path)})
+    with pytest.raises(ConfigurationError, match="batch 1 comes after batch 5"):
+        BatchDecision(options, log, 1).commit([part])
+    assert sender.rolled_back == [Staged(HALF, None)]
+    assert BatchDecision(options, log, 1).commit([]) == BatchDecision(options, log, 4).commit([part]) == "delivered before"
+    assert caplog.messages[-1] == f"batch_delivered_before log={log} batch=4 rows=1; they are not delivered again"
 
 
 def test_names_that_lead_elsewhere_and_damaged_files_are_told(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orbitmq.common.errors import NotFound
-from orbitmq.spark.cluster import Cluster, cluster_of
+from orbitmq.spark.cluster import Cluster, Topology, cluster_of
 from orbitmq.spark.offsets import Offsets, backlog, to_json
 from orbitmq.spark.options import Edge, SourceOptions
 from orbitmq.spark.places import inside, resolve
@@ -67,12 +67,23 @@ def fixed(options: Mapping[str, str]) -> Reading:
     return Reading(options={**others, **both}, start=start, end=end)
 
 
-def _bounds(options: SourceOptions, cluster: Cluster) -> tuple[Offsets, Offsets]:
+def check(options: Mapping[str, str]) -> None:
+    """See that there is what options mean, for a job that reads as a stream."""
+    parsed = SourceOptions.of(options)
+    _topology(parsed, cluster_of(parsed))
+
+
+def _topology(options: SourceOptions, cluster: Cluster) -> Topology:
     topology = cluster.topology(options.choice)
     topology.check_whole()
     for topic in options.choice.topics:
         if not any(queue.topic == topic for queue in topology.queues):
             raise NotFound(f"topic {topic} has no queue that may be read; allow it with: orbitmq topic update {topic} --permission rw")
+    return topology
+
+
+def _bounds(options: SourceOptions, cluster: Cluster) -> tuple[Offsets, Offsets]:
+    topology = _topology(options, cluster)
     ends = cluster.ends(topology.queues)
     start = inside(resolve(options.start or Edge.EARLIEST, ends, cluster, otherwise=Edge.EARLIEST), ends)
     end = inside(resolve(options.end or Edge.LATEST, ends, cluster, otherwise=Edge.LATEST), ends)

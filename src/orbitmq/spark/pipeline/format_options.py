@@ -16,6 +16,7 @@ from orbitmq.spark.pipeline.document import Entry
 from orbitmq.spark.pipeline.model import COMMIT_LOG
 from orbitmq.spark.sink_options import SinkOptions
 
+_KEYS: Final = frozenset({"accesskey", "secretkey", "securitytoken"})
 _OPTION: Final = re.compile(r"\boptions? (\w+)")
 
 
@@ -42,11 +43,16 @@ def check_sink(entry: Entry, options: Mapping[str, str], *, is_stream: bool) -> 
 
 
 def with_connection(options: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
-    """Options of a sink that says nothing of its cluster, with the cluster of the source."""
-    connection = {name.lower() for name in CONNECTION_OPTIONS}
-    if any(name.lower() in connection for name in options):
+    """Options of a sink that names no cluster, with how the source reaches its own where they say nothing of it."""
+    given = {name.lower(): text for name, text in options.items()}
+    if "nameserver" in given:
         return dict(options)
-    return {**{name: text for name, text in other.items() if name.lower() in connection}, **options}
+    inherited = {name.lower() for name in CONNECTION_OPTIONS} - given.keys()
+    if _KEYS & given.keys():
+        inherited -= _KEYS  # they belong together
+    if given.get("tlsenable", "").strip().lower() == "false":
+        inherited = {name for name in inherited if not name.startswith("tls")}
+    return {**{name: text for name, text in other.items() if name.lower() in inherited}, **options}
 
 
 def located(entry: Entry, folder: Path, environment: Mapping[str, str], *, is_list: bool = False) -> str:

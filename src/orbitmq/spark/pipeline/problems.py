@@ -17,6 +17,7 @@ _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*\] ")
 _END: Final = re.compile(r"\s*(?:SQLSTATE: \w+|;\s*line \d+ pos \d+|\n\s*={2,3} (?:SQL|Streaming Query) =|\nJVM stack|\n\s*at [a-z]+\.)")
 _OWN: Final = re.compile(r"orbitmq\.[a-z_.]+\.[A-Z]\w+: ")
 _STREAM: Final = re.compile(r"terminated with exception: ", re.IGNORECASE)
+_SOURCE: Final = re.compile(r"streaming data source perform (?:initialOffset|latestOffset|planPartitions|prepareForTriggerAvailableNow)")
 _POSITION: Final = re.compile(r"\(line (\d+), pos (\d+)\)")
 _SENTENCE: Final = re.compile(r"(?<=[.?!]) (?=[A-Z])")
 _LENGTH_MAX: Final = 600
@@ -53,6 +54,11 @@ def of_spark() -> tuple[type[Exception], ...]:
     from pyspark.errors import PySparkException
 
     return PySparkException, Py4JError
+
+
+def is_of_source(error: BaseException) -> bool:
+    """Whether a query has failed where it asked its source how far to read."""
+    return _SOURCE.search(str(error)) is not None
 
 
 def is_too_slow(error: BaseException) -> bool:

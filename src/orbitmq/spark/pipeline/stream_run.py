@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from orbitmq.spark.pipeline import sinks
 from orbitmq.spark.pipeline.model import Pipeline
 from orbitmq.spark.pipeline.plan import SinkPlan
-from orbitmq.spark.pipeline.problems import SLOW_TRIES_MAX, PipelineFailed, is_too_slow, sentence, told_at
+from orbitmq.spark.pipeline.problems import SLOW_TRIES_MAX, PipelineFailed, is_of_source, is_too_slow, sentence, told_at
 from orbitmq.spark.pipeline.progress import batch_of
 from orbitmq.spark.pipeline.reporting import Report
 from orbitmq.spark.pipeline.status import State
@@ -83,7 +83,8 @@ class StreamRun:
         """Start a query that failed once more, when that may help; PipelineFailed otherwise."""
         if not is_too_slow(problem) or self._tries[name] >= SLOW_TRIES_MAX or self._stop.count:
             self._finish()
-            raise PipelineFailed(f"sink {name}: {sentence(problem)}")
+            part = f"{self._pipeline.source.place}: source" if is_of_source(problem) else f"sink {name}"
+            raise PipelineFailed(f"{part}: {sentence(problem)}")
         log.warning("query_started_again sink=%s tries=%d reason=%r", name, self._tries[name], sentence(problem))
         self._start(name)
         return True
