@@ -7,13 +7,14 @@ recall behind them takes back. Nothing is changed but by the request that produc
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from orbitmq.admin import own_queues
 from orbitmq.admin.calls import Calls, Gathered
-from orbitmq.broker.delay.timer_rules import exact_time, is_taken_back
+from orbitmq.broker.delay.timer_rules import Taker, exact_time, is_taken_back, taker_of
 from orbitmq.common.errors import MessageIllegal, NotFound
 from orbitmq.common.topic_names import TIMER_TOPIC
 from orbitmq.message import properties
@@ -81,9 +82,8 @@ class TimerOperations:
         return said
 
     async def _waiting_at(self, broker: str, address: str, topic: str | None) -> list[TimedMessage]:
-        begin = await own_queues.begin(self._calls, address, TIMER_TOPIC)
-        stored = [each async for each in own_queues.read(self._calls, address, TIMER_TOPIC, begin) if _may_wait(each, topic)]
-        now_ms = time.time_ns() // 1_000_000
+        begin, now_ms = await own_queues.begin(self._calls, address, TIMER_TOPIC), time.time_ns() // 1_000_000
+        stored = [each async for each in own_queues.read(self._calls, address, TIMER_TOPIC, begin) if _may_wait(each, topic, now_ms)]
         waiting = [TimedMessage(broker, address, each, due_ms) for each, due_ms in _waiting(stored) if due_ms > now_ms]
         return sorted(waiting, key=lambda each: each.deliver_at_ms)
 
@@ -97,22 +97,24 @@ def is_handle(text: str) -> bool:
     return True
 
 
-def _may_wait(stored: StoredMessage, topic: str | None) -> bool:
+def _may_wait(stored: StoredMessage, topic: str | None, now_ms: int) -> bool:
     found = stored.properties()
-    return topic in (None, found.get(properties.REAL_TOPIC)) and found.get(properties.TIMER_OUT_MS, "").isdecimal()
+    out_text = found.get(properties.TIMER_OUT_MS, "")
+    return topic in (None, found.get(properties.REAL_TOPIC)) and out_text.isdecimal() and int(out_text) + _PRECISION_MS > now_ms
 
 
 def _waiting(stored: Iterable[StoredMessage]) -> Iterable[tuple[StoredMessage, int]]:
-    """Those that no other takes back, with their times; of one that was rolled the last."""
-    last: dict[str, StoredMessage] = {}
-    keys = set()
+    """Those that no other of their slot takes back, with their times; of one that was rolled the last."""
+    last: dict[tuple[int, str, str], StoredMessage] = {}
+    takers: defaultdict[int, set[Taker]] = defaultdict(set)
     for each in stored:
         found = each.properties()
+        slot_ms = int(found[properties.TIMER_OUT_MS])
         if properties.TIMER_DEL_UNIQUE_KEY in found:
-            keys.add(found[properties.TIMER_DEL_UNIQUE_KEY])
+            takers[slot_ms].add(taker_of(found.get))
         else:
-            last[found.get(properties.UNIQUE_KEY) or each.msg_id] = each
-    for each in last.values():
+            last[slot_ms, found.get(properties.REAL_TOPIC, ""), found.get(properties.UNIQUE_KEY) or each.msg_id] = each
+    for (slot_ms, *_), each in last.items():
         found = each.properties()
-        if not is_taken_back(found, keys):
-            yield each, exact_time(each.store_time_ms, found.get, int(found[properties.TIMER_OUT_MS]), _PRECISION_MS)
+        if not is_taken_back(found, takers[slot_ms]):
+            yield each, exact_time(each.store_time_ms, found.get, slot_ms, _PRECISION_MS)

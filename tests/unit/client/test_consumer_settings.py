@@ -28,7 +28,7 @@ def test_a_group_that_no_broker_takes_is_refused(make: Callable[[str], object], 
         asyncio.run(made(lambda: make(group)))
 
 
-@pytest.mark.parametrize(("topic", "why"), [("", "letters"), ("a b", "letters"), ("orders\n", "letters"), ("t" * 127, "has 132 characters")])
+@pytest.mark.parametrize(("topic", "why"), [("", "letters"), ("a b", "letters"), ("t\n", "letters"), ("t" * 127, "has 132 characters")])
 def test_a_topic_that_no_broker_takes_is_refused(topic: str, why: str) -> None:
     async def subscribe() -> None:
         consumer = PushConsumer(CLUSTER, "g" * 115, print)

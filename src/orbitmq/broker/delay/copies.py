@@ -34,7 +34,7 @@ def message_at(reads: PluggableReads, log_offset: int) -> StoredMessage | None:
 class Stored(NamedTuple):
     """So many more of the copies are dealt with; those that are stored end there in the log, at 0 when none is."""
 
-    count: int
+    copies: int
     log_end: int
 
 

@@ -2,8 +2,8 @@
 
     [[0, 172800], [5120, 1800]]     messages of the timer topic from offset 5120 on are rolled when they are 1800 slots away or more
 
-The window may be another one after a restart; a message keeps that of the time when it came. Else, read again to make a wheel anew, it would
-be taken for one that was rolled and was not, and lost, or for one that was not and was, and come twice (`timer`).
+The window may be another one after a restart; a message keeps that of the time when it came. Else, read again to make a wheel anew, it
+would be taken for one that was rolled and was not, and lost, or for one that was not and was, and come twice (`timer`).
 
 Crash rule: replaced as a whole, durably, before a message is taken in that it speaks of. Thread rule: the loop thread, before others run.
 """
@@ -43,7 +43,7 @@ class RollWindows:
     def load(self, queue_begin: int, queue_end: int) -> None:
         """Learn with which windows the messages came that the timer topic holds; StoreError when this one cannot be noted."""
         noted = self._noted()
-        windows = [_Window(min(offset, queue_end), slots) for offset, slots in noted or [(0, self._slots_before)]]
+        windows = [_Window(min(offset, queue_end), slots) for offset, slots in noted or [_Window(0, self._slots_before)]]
         if windows[-1].slots != self._slots:
             windows.append(_Window(queue_end, self._slots))
         pairs = zip(windows, [*windows[1:], None], strict=True)
@@ -63,7 +63,7 @@ class RollWindows:
         try:
             return atomic_file.read_or_backup(self._path, _decoded) or []
         except DamagedFile as error:
-            log.error("timer_windows_unusable reason=%s: messages are taken to have come with a window of %d slots", error, self._slots_before)
+            log.error("timer_windows_unusable reason=%s: messages are taken to have come with %d slots", error, self._slots_before)
             return []
 
     def _note(self) -> None:
