@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from orbitmq.client.messages import Message, TransactionState
+from orbitmq.client.messages import Message, SendResult, TransactionState
+from orbitmq.client.transaction_producer import TransactionProducer
 from orbitmq.common.errors import SendFailed
 from orbitmq.message import properties
 from orbitmq.protocol.codes import ResponseCode
@@ -211,6 +212,36 @@ def test_a_committed_message_that_is_to_come_later_comes_later() -> None:
             await desk.wait_for(b"open")
 
     with cluster() as mq:
+        run(scenario)
+
+
+async def timed_half(producer: TransactionProducer, at_ms: int) -> SendResult:
+    """Begin a transaction whose message is to come at that time."""
+    added = {properties.TRANSACTION_PREPARED: "true", properties.PRODUCER_GROUP: "ledger", properties.TIMER_DELIVER_MS: str(at_ms)}
+    outgoing = producer.outbox.message(Message(TOPIC, b"open", keys="open", properties={}), added)
+    await producer.queues(TOPIC)
+    return await producer.send_outgoing(outgoing, None, None, None)
+
+
+def test_a_commit_is_not_refused_because_the_second_of_its_message_is_full_meanwhile() -> None:
+    ledger = Ledger(open=[UNKNOWN])
+
+    async def scenario() -> None:
+        async with ledger.producer(mq) as producer, Desk(mq) as desk:
+            at_ms = mq.clock.now_ms() // 1000 * 1000 + 60_500
+            sent = await timed_half(producer, at_ms)
+            for number in range(2):
+                await producer.send(Message(TOPIC, b"%d" % number, deliver_at_ms=at_ms))
+                mq.advance_ms(100)
+            with pytest.raises(SendFailed, match="timerCongestNumEachSlot"):
+                await producer.send(Message(TOPIC, b"refused", deliver_at_ms=at_ms))
+            assert (await desk.end(sent, COMMIT)).code == ResponseCode.SUCCESS
+            mq.advance(59)
+            assert await desk.bodies() == []
+            mq.advance(2)
+            assert await desk.bodies() == [b"0", b"1", b"open"]
+
+    with cluster(timerCongestNumEachSlot="1") as mq:
         run(scenario)
 
 

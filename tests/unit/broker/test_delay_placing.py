@@ -112,6 +112,28 @@ def test_a_slot_that_holds_enough_takes_no_more() -> None:
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
 
 
+def accepted(now_ms: int, names: dict[str, str], **settings: object) -> Placed | None:
+    """Where a message waits that was accepted at NOW, by a broker that takes no more of them at that later time."""
+    placer = DelayPlacer(Settings(**settings), lambda: now_ms)
+    placer.is_congested = lambda slot_ms: True
+    message = Message(b"T", b"x", born_host=HOST, born_time_ms=1, queue_id=3, properties=properties.encode(names))
+    return placer.place_accepted(message, names)
+
+
+def test_a_message_that_was_accepted_waits_although_its_slot_is_full_or_may_not_be_so_far_away_any_more() -> None:
+    names = {"TIMER_DELIVER_MS": str(NOW + 5_000)}
+    topic, _, stored = found(accepted(NOW + 1_000, names, timer_max_delay_sec=1))
+    assert (topic, stored["TIMER_OUT_MS"]) == ("rmq_sys_wheel_timer", str(slot_of(NOW + 5_000, 1000)))
+    assert found(accepted(NOW, {"DELAY": "3"}))[:2] == ("SCHEDULE_TOPIC_XXXX", 2)
+
+
+def test_a_message_that_was_accepted_comes_at_once_when_its_time_is_over_or_there_is_no_timer_any_more() -> None:
+    names = {"TIMER_DELIVER_MS": str(NOW + 5_000)}
+    assert accepted(NOW + 5_000, names) is None
+    assert accepted(NOW + 5_000, {**names, "TIMER_DEL_UNIQKEY": "id"}) is None
+    assert accepted(NOW, names, timer_wheel_enable=False) is None
+
+
 # -- what is delivered
 
 

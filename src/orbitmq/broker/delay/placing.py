@@ -58,6 +58,13 @@ class DelayPlacer:
 
     def place(self, message: Message, found: Mapping[str, str]) -> Placed | None:
         """What is stored of a message with these properties; None when it does not wait, RequestRefused when its time cannot be used."""
+        return self._placed(message, found, is_accepted=False)
+
+    def place_accepted(self, message: Message, found: Mapping[str, str]) -> Placed | None:
+        """The same of one whose producer was told before that it may wait: no limit is looked at, and without a timer it does not wait."""
+        return self._placed(message, found, is_accepted=True)
+
+    def _placed(self, message: Message, found: Mapping[str, str], *, is_accepted: bool) -> Placed | None:
         if flags.transaction_type(message.sys_flag) not in _WAITING_TYPES:
             return None
         level = _number(found, properties.DELAY) if properties.DELAY in found else 0
@@ -66,14 +73,16 @@ class DelayPlacer:
         if bytes(message.topic) == TIMER_TOPIC.encode() or properties.TIMER_OUT_MS in found:
             return None
         name = next((name for name in _TIMED if name in found), None)
-        return None if name is None else self._timed(message, found, name)
+        if name is None or (is_accepted and not self._settings.timer_wheel_enable):
+            return None
+        return self._timed(message, found, name, is_accepted=is_accepted)
 
     def _at_level(self, message: Message, level: int) -> Placed:
         self.level_expected(self._now_ms() + self._levels_ms[level - 1])
         waiting = _moved(message, SCHEDULE_TOPIC, level - 1, {properties.DELAY: str(level)}, _TIMED)
         return Placed(waiting)
 
-    def _timed(self, message: Message, found: Mapping[str, str], name: str) -> Placed | None:
+    def _timed(self, message: Message, found: Mapping[str, str], name: str, *, is_accepted: bool) -> Placed | None:
         settings, now_ms = self._settings, self._now_ms()
         if not settings.timer_wheel_enable:
             raise RequestRefused(
@@ -88,13 +97,13 @@ class DelayPlacer:
         if name != properties.TIMER_DELIVER_MS:
             deliver_ms += now_ms
         if deliver_ms <= now_ms:
-            if properties.TIMER_DEL_UNIQUE_KEY in found:
+            if properties.TIMER_DEL_UNIQUE_KEY in found and not is_accepted:
                 raise self._timer_illegal(f"property {name}={found[name]}: the message that is to be taken back has come already")
             return None
-        if deliver_ms - now_ms > settings.timer_max_delay_sec * 1000:
+        if deliver_ms - now_ms > settings.timer_max_delay_sec * 1000 and not is_accepted:
             raise self._timer_illegal(f"property {name}={found[name]}: send it later, or raise timerMaxDelaySec")
         slot_ms = slot_of(deliver_ms, settings.timer_precision_ms)
-        if self.is_congested(slot_ms):
+        if not is_accepted and self.is_congested(slot_ms):
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"timer message is under flow control: too many are due at {deliver_ms} already; choose another time, "

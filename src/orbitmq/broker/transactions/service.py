@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Protocol
 from orbitmq.broker.offsets import Offsets
 from orbitmq.broker.own_messages import OwnMessages
 from orbitmq.broker.plugins.interfaces import PluggableReads, TransactionChecks
-from orbitmq.broker.processors.send import Placer, Waiting
+from orbitmq.broker.processors.send import Placed, Placer, Waiting
 from orbitmq.broker.transactions import records
 from orbitmq.broker.transactions.pending import Pending, Rules, Step
 from orbitmq.broker.transactions.queues import TransactionQueues
@@ -71,6 +71,13 @@ class TransactionListener(Protocol):
         ...
 
 
+class AcceptedPlacer(Placer, Protocol):
+    """Knows also of messages that were accepted before, and are stored for good now."""
+
+    def place_accepted(self, message: Message, found: Mapping[str, str]) -> Placed | None:
+        """What is stored of one that has these properties; None when it does not wait any more."""
+
+
 class _Fate(NamedTuple):
     """What became of a transaction: how it ended, None when it was given up; and where the log ended with that."""
 
@@ -89,7 +96,7 @@ class Transactions:
         reads: PluggableReads,
         own: OwnMessages,
         offsets: Offsets,
-        delay: Placer,
+        delay: AcceptedPlacer,
         checks: TransactionChecks,
         store_host: bytes,
         clock: Clock,
@@ -226,7 +233,7 @@ class Transactions:
         if kind is TransactionType.ROLLBACK:
             return self._store_messages(ended, key=key)
         message = records.committed(half)
-        placed = self._delay.place(message, half.properties())
+        placed = self._delay.place_accepted(message, half.properties())
         return self._store_messages(ended, message if placed is None else placed.message, key=key)
 
     def _store_messages(self, ended: int, *before: Message, key: str | None = None) -> LogOffset:
