@@ -108,7 +108,7 @@ class HotRoom(BrokerRoom):
         )
         ids = UniqueIds(address=HOST[:-4], pid=1, process_number=2, now_ms=self.clock.now_ms)
         settings.message_delay_level, settings.timer_wheel_enable, settings.timer_precision_ms = "1s 5s", True, 1000
-        settings.timer_max_delay_sec, settings.reject_transaction_message = 259_200, False
+        settings.timer_max_delay_sec, settings.timer_stop_enqueue, settings.reject_transaction_message = 259_200, False, False
         settings.broker_role, settings.transaction_time_out = BrokerRole.ASYNC_MASTER, 6000
         self.sends = SendProcessor(
             settings,

@@ -45,6 +45,7 @@ class DelaySettings:
     timer_wheel_enable = True
     timer_precision_ms = 1000
     timer_max_delay_sec = 259_200
+    timer_stop_enqueue = False
 
     def __init__(self, levels: str) -> None:
         self.message_delay_level = levels

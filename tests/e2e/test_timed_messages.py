@@ -216,6 +216,24 @@ def test_a_recall_that_cannot_hold_is_refused(mq: LocalCluster, topic: str, hand
     assert (answer.code, says in (answer.remark or ""), answer.ext_fields) == (code, True, {"MSG_REGION": "DefaultRegion"}), answer
 
 
+def test_a_recall_is_refused_while_the_timer_takes_nothing_in(mq: LocalCluster) -> None:
+    first, second = sent_at(mq, (b"first", 5_000), (b"second", 5_000))
+    mq.advance_ms(100)
+
+    def is_stopped(text: str) -> None:
+        config = RemotingCommand(RequestCode.UPDATE_BROKER_CONFIG, body=f"timerStopEnqueue={text}".encode())
+        assert asked(lambda client: client.invoke(mq.broker_address(), config)).code == ResponseCode.SUCCESS
+
+    is_stopped("true")
+    with pytest.raises(RequestRefused, match="timerStopEnqueue=true") as refused:
+        recall(mq, first)
+    assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    is_stopped("false")
+    recall(mq, second)
+    mq.advance_ms(6_000)
+    assert bodies(mq) == [b"first"]
+
+
 def test_without_a_timer_wheel_times_are_refused_and_levels_are_not() -> None:
     with LocalCluster(clock=ManualClock(now_ms=BEGIN_MS), topics={"T": 1}, broker={"timerWheelEnable": "false"}) as mq:
         with pytest.raises(SendFailed, match="timerWheelEnable=true"):

@@ -94,6 +94,12 @@ def test_half_messages_wait_for_their_transaction_and_committed_ones_for_their_t
         ({"TIMER_DELIVER_MS": "9" * 19}, {}, ResponseCode.MESSAGE_ILLEGAL, "a whole number"),
         ({"TIMER_DELAY_SEC": "259201"}, {}, ResponseCode.MESSAGE_ILLEGAL, "timerMaxDelaySec"),
         ({"TIMER_DELAY_MS": "0", "TIMER_DEL_UNIQKEY": "id"}, {}, ResponseCode.MESSAGE_ILLEGAL, "has come already"),
+        (
+            {"TIMER_DELAY_MS": "5", "TIMER_DEL_UNIQKEY": "id"},
+            {"timer_stop_enqueue": True},
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            "set timerStopEnqueue=false",
+        ),
         ({"TIMER_DELAY_MS": "5"}, {"timer_wheel_enable": False}, ResponseCode.SYSTEM_ERROR, "timerWheelEnable=true"),
     ],
 )

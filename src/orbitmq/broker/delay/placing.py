@@ -40,6 +40,8 @@ class DelaySettings(Protocol):
     def timer_precision_ms(self) -> int: ...
     @property
     def timer_max_delay_sec(self) -> int: ...
+    @property
+    def timer_stop_enqueue(self) -> bool: ...
 
 
 class DelayPlacer:
@@ -102,6 +104,12 @@ class DelayPlacer:
             return None
         if deliver_ms - now_ms > settings.timer_max_delay_sec * 1000 and not is_accepted:
             raise self._timer_illegal(f"property {name}={found[name]}: send it later, or raise timerMaxDelaySec")
+        if properties.TIMER_DEL_UNIQUE_KEY in found and settings.timer_stop_enqueue and not is_accepted:
+            raise RequestRefused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "nothing can be taken back while timerStopEnqueue=true: the timer would not hear of it in time; "
+                "set timerStopEnqueue=false, then try again",
+            )
         slot_ms = slot_of(deliver_ms, settings.timer_precision_ms)
         if not is_accepted and self.is_congested(slot_ms):
             raise RequestRefused(
