@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ import pytest
 from delay_room import DelayRoom, Settings
 from log_room import HOST
 from orbitmq.broker.delay.level_delivery import RETRY_MS
+from orbitmq.common.errors import MessageIllegal, StoreFull
 from orbitmq.common.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.message import properties
 from orbitmq.message.record_write import Message
 from orbitmq.store.config import FlushMode
+from orbitmq.store.log_batch import Appended
 
 
 def delay_offsets(room: DelayRoom) -> dict[str, int]:
@@ -210,6 +213,34 @@ def test_the_timer_stands_still_while_it_is_told_to(tmp_path: Path) -> None:
     room.settings.timer_stop_dequeue = False
     room.pass_ms(1_000)
     assert bodies(room) == [b"x"]
+    room.stop()
+
+
+@pytest.mark.parametrize("names", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}])
+def test_a_store_that_fails_between_copies_that_are_stored_one_by_one_brings_none_twice(tmp_path: Path, names: dict[str, str]) -> None:
+    room = DelayRoom(tmp_path)
+    for number in range(5):
+        room.send(b"%d" % number, **names)
+    room.run()
+    room.clock.advance_ms(2_000)
+    put, stored = room.own.put, list[bytes]()
+
+    def put_some(*messages: Message) -> Sequence[Appended]:
+        if len(messages) > 1 or messages[0].body == b"1":
+            raise MessageIllegal("one of them can never be stored")
+        if len(stored) == 2:
+            raise StoreFull("no more")
+        stored.append(bytes(messages[0].body))
+        return put(*messages)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room.own, "put", put_some)
+        room.run(1)
+    assert stored == bodies(room) == [b"0", b"2"]
+    room.kill(forgets=False)
+    room.start()
+    room.pass_ms(1_000)
+    assert bodies(room) == [b"0", b"2", b"3", b"4"]
     room.stop()
 
 

@@ -7,7 +7,8 @@ must not mind them. Knows nothing of when.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from orbitmq.broker.own_messages import OwnMessages, copy_of
 from orbitmq.broker.plugins.interfaces import PluggableReads
@@ -30,18 +31,36 @@ def message_at(reads: PluggableReads, log_offset: int) -> StoredMessage | None:
     return None if record is None else next(decode_all(record), None)
 
 
-def put(own: OwnMessages, messages: Sequence[Message]) -> int:
-    """Store copies in one write, but for those that can never be stored; where the last of them ends. StoreError when none is stored."""
+class Stored(NamedTuple):
+    """So many more of the copies are dealt with; those that are stored end there in the log, at 0 when none is."""
+
+    copies: int
+    log_end: int
+
+
+def put(own: OwnMessages, messages: Sequence[Message]) -> Iterator[Stored]:
+    """Store copies in one write, or one by one when some can never be stored, which are passed over; what is dealt with after each write.
+
+    StoreError when the store takes no more: what was given out before that is stored.
+    """
+    if not messages:
+        return
     try:
-        return own.put(*messages)[-1].end
+        log_end = own.put(*messages)[-1].end
     except MessageIllegal:
-        log_end = 0
+        yield from _put_singly(own, messages)
+    else:
+        yield Stored(len(messages), log_end)
+
+
+def _put_singly(own: OwnMessages, messages: Sequence[Message]) -> Iterator[Stored]:
+    log_end = 0
     for message in messages:
         try:
             log_end = own.put(message)[-1].end
         except MessageIllegal as error:
             log.error("delivery_dropped message=%r reason=%s", message, error)
-    return log_end
+        yield Stored(1, log_end)
 
 
 def delivered(stored: StoredMessage) -> Message:

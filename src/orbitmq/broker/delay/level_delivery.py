@@ -120,11 +120,21 @@ class LevelDelivery:
         return None, left
 
     def _deliver(self, level: int, offset: int, entries: Sequence[tuple[int, int, int]]) -> None:
-        """Store the copies of due messages in one write, and note it."""
-        copies = [copy for number, entry in enumerate(entries) if (copy := self._copy(level, offset + number, entry)) is not None]
-        log_end = put(self._own, copies) if copies else 0
-        self._levels.delivered(level, len(entries))
-        self._progress.delivered(level, offset + len(entries), log_end)
+        """Store the copies of due messages in one write, and note it; StoreError when the store takes no more."""
+        copies = [(number, copy) for number, entry in enumerate(entries) if (copy := self._copy(level, offset + number, entry)) is not None]
+        stored = done = log_end = 0
+        for count, log_end in put(self._own, [copy for _, copy in copies]):
+            stored += count
+            behind = copies[stored - 1][0] + 1 if stored < len(copies) else len(entries)
+            self._note(level, behind - done, log_end)
+            done = behind
+        if done < len(entries):
+            self._note(level, len(entries) - done, log_end)
+
+    def _note(self, level: int, count: int, log_end: int) -> None:
+        """So many more messages of a level are dealt with; their copies end there in the log."""
+        self._levels.delivered(level, count)
+        self._progress.delivered(level, self._levels.offsets[level], log_end)
 
     def _copy(self, level: int, offset: int, entry: tuple[int, int, int]) -> Message | None:
         """The copy to store of a message; None, with a word in the log, when there is none."""

@@ -49,15 +49,19 @@ class TimerCopies:
         self._listener = listener
 
     def release(self, slot: DueSlot, due: Sequence[DueMessage], now_ms: int) -> int:
-        """Store the copies of due messages in one write, and note it; how many. StoreError when the store takes none."""
+        """Store the copies of due messages in one write, and note it; how many. StoreError when the store takes no more."""
         made = [copy for each in due if (copy := self._copy(slot, each, now_ms)) is not None]
-        if made:
-            log_end = copies.put(self._own, [copy.message for copy in made])
-            self._files.journal.delivered(log_end, [copy.due.log_offset for copy in made])
-        slot.done(len(due))
-        for copy in made:
-            self._files.metrics.add(copy.topic, -1, now_ms)
-            self._listener.timed_delivered(copy.topic)
+        left, done = made, 0
+        for count, log_end in copies.put(self._own, [copy.message for copy in made]):
+            stored, left = left[:count], left[count:]
+            self._files.journal.delivered(log_end, [copy.due.log_offset for copy in stored])
+            behind = due.index(stored[-1].due) + 1
+            slot.done(behind - done)
+            done = behind
+            for copy in stored:
+                self._files.metrics.add(copy.topic, -1, now_ms)
+                self._listener.timed_delivered(copy.topic)
+        slot.done(len(due) - done)
         return len(made)
 
     def message(self, log_offset: int) -> StoredMessage | None:
