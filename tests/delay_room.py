@@ -18,7 +18,8 @@ from orbitmq.broker.delay.levels import Levels
 from orbitmq.broker.delay.placing import DelayPlacer
 from orbitmq.broker.delay.timer import Timer
 from orbitmq.broker.delay.timer_files import TimerFiles
-from orbitmq.broker.delay.timer_rules import Wheel
+from orbitmq.broker.delay.timer_rules import safe_window
+from orbitmq.broker.delay.timer_windows import RollWindows
 from orbitmq.broker.offset_journal import OffsetJournal
 from orbitmq.broker.own_messages import OwnMessages
 from orbitmq.common.mem import Buffer
@@ -147,8 +148,14 @@ class DelayRoom:
             flushed_offset=lambda: store.log.flushed_offset,
             worker=self.worker.submit,
         )
-        wheel = Wheel(self.settings.timer_precision_ms, self.settings.timer_roll_window_slot)
-        self.timer = Timer(self.settings, wheel, files, store, store.reads, self.own, Heard())
+        window_slots, precision_ms = self.settings.timer_roll_window_slot, self.settings.timer_precision_ms
+        windows = RollWindows(
+            config / "timerwindows.json",
+            precision_ms,
+            slots=safe_window(window_slots, store.config.reserved_ms, precision_ms),
+            slots_before=window_slots,
+        )
+        self.timer = Timer(self.settings, windows, files, store, store.reads, self.own, Heard())
         self.later = Later(self.clock, store, delivery, TimerParts(self.timer, files))
         self.placer = DelayPlacer(self.settings, self.clock.now_ms)
         delivery.load(store.log.end_offset)

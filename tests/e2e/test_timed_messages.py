@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
@@ -123,6 +124,22 @@ def test_recalls_are_refused_unless_they_are_allowed() -> None:
         with pytest.raises(RequestRefused, match="recallMessageEnable") as refused:
             recall(mq, handle)
         assert refused.value.code == ResponseCode.NO_PERMISSION
+
+
+def test_a_message_that_waits_for_longer_than_files_are_kept_comes_all_the_same() -> None:
+    hours = ";".join(f"{hour:02d}" for hour in range(24))
+    keys = {"fileReservedTime": "1", "deleteWhen": hours, "mappedFileSizeCommitLog": str(1 << 20)}
+    with LocalCluster(virtual_clock=True, topics={"T": 1, "Other": 1}, broker=keys) as mq:
+        with Producer(mq.name_server) as producer:
+            producer.send(Message("T", b"later", delay_ms=6 * 3_600_000))
+            for _ in range(8):
+                producer.send(Message("Other", random.randbytes(200_000)))  # which clients cannot compress
+        for _ in range(11):
+            mq.advance(1_800)
+        assert not (mq.store() / "commitlog/00000000000000000000").exists()
+        assert bodies(mq) == []
+        mq.advance(1_800)
+        assert bodies(mq) == [b"later"]
 
 
 def test_what_waits_survives_a_restart_and_nothing_comes_twice(mq: LocalCluster) -> None:

@@ -97,6 +97,15 @@ class DelayMachine(RuleBasedStateMachine):
         self.room.stop()
         self.room.start()
 
+    @rule(window_slots=st.sampled_from([4, 9, 25]), loses_wheel=st.booleans())
+    def restart_with_another_window(self, window_slots: int, loses_wheel: bool) -> None:
+        self.room.stop()
+        if loses_wheel:
+            (self.folder / "store/timerwheel").unlink()
+            shutil.rmtree(self.folder / "store/timerlog", ignore_errors=True)
+        self.room.settings.timer_roll_window_slot = window_slots
+        self.room.start()
+
     @rule(forgets=st.booleans())
     def kill(self, forgets: bool) -> None:
         self.room.kill(forgets=forgets)

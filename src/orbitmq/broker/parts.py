@@ -26,7 +26,8 @@ from orbitmq.broker.delay.levels import Levels
 from orbitmq.broker.delay.placing import DelayPlacer
 from orbitmq.broker.delay.timer import Timer
 from orbitmq.broker.delay.timer_files import TimerFiles
-from orbitmq.broker.delay.timer_rules import Wheel
+from orbitmq.broker.delay.timer_rules import safe_window
+from orbitmq.broker.delay.timer_windows import RollWindows
 from orbitmq.broker.figures import Figures
 from orbitmq.broker.filter_servers import FilterServers
 from orbitmq.broker.guards.dedup import DedupWindow
@@ -164,8 +165,14 @@ def _timed(parts: Parts) -> TimerParts:
         flushed_offset=lambda: store.log.flushed_offset,
         worker=store.flushing.run_in_worker,
     )
-    wheel = Wheel(config.timer_precision_ms, config.timer_roll_window_slot)
-    return TimerParts(Timer(config, wheel, files, store, parts.messages.reads, parts.own, parts.figures), files)
+    slots, reserved_ms = config.timer_roll_window_slot, store.config.reserved_ms
+    windows = RollWindows(
+        store.config.root / "config" / "timerwindows.json",
+        config.timer_precision_ms,
+        slots=safe_window(slots, reserved_ms, config.timer_precision_ms),
+        slots_before=slots,
+    )
+    return TimerParts(Timer(config, windows, files, store, parts.messages.reads, parts.own, parts.figures), files)
 
 
 def _transactions(parts: Parts) -> TransactionService:

@@ -7,7 +7,8 @@ told that a message is taken back can rely on it.
 
 Crash rule: a copy is in the log before the journal says so: after a kill a batch may come twice, and nothing is lost (`timer_files`,
 `timer_journal`). A message that was delivered, or whose slot is done, is known as such after a start although it is read again: slot and
-time follow from its record (`timer_rules`). Thread rule: the loop thread. When the store takes nothing the timer stays where it is.
+time follow from its record and the window that it came with (`timer_rules`, `timer_windows`). Thread rule: the loop thread. When the store
+takes nothing the timer stays where it is.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from orbitmq.broker.delay.timer_copies import DeliveryListener, TimerCopies
 from orbitmq.broker.delay.timer_files import TimerFiles
 from orbitmq.broker.delay.timer_journal import Place
 from orbitmq.broker.delay.timer_log import DELETE, NO_POSITION, ROLL, TimerEntry
-from orbitmq.broker.delay.timer_rules import Timing, Wheel, exact_time, taker_of, timing_of
+from orbitmq.broker.delay.timer_rules import Timing, exact_time, taker_of, timing_of
+from orbitmq.broker.delay.timer_windows import RollWindows
 from orbitmq.broker.own_messages import OwnMessages
 from orbitmq.broker.plugins.interfaces import PluggableReads
 from orbitmq.common.errors import StoreError
@@ -64,7 +66,7 @@ class Timer:
     def __init__(
         self,
         switches: TimerSwitches,
-        wheel: Wheel,
+        windows: RollWindows,
         files: TimerFiles,
         store: MessageStore,
         reads: PluggableReads,
@@ -72,12 +74,13 @@ class Timer:
         listener: TimerListener,
     ) -> None:
         self._switches = switches
-        self._rules = wheel
+        self._windows = windows
+        self._precision_ms = windows.precision_ms
         self._files = files
         self._store = store
         self._reads = reads
         self._listener = listener
-        self._copies = TimerCopies(files, wheel.precision_ms, reads, own, listener)
+        self._copies = TimerCopies(files, windows.precision_ms, reads, own, listener)
         self._record = RecordCursor()
         self._done = Place(0, 0)  # what a start found to be done
         self._slot: DueSlot | None = None
@@ -91,8 +94,9 @@ class Timer:
 
     def load(self) -> None:
         """Go on where the files say; the store was recovered."""
-        queues = self._store.queues
-        self._done = self._files.load(self._store.log.end_offset, queues.min_offset(*QUEUE), queues.max_offset(*QUEUE))
+        begin, end = self._store.queues.min_offset(*QUEUE), self._store.queues.max_offset(*QUEUE)
+        self._windows.load(begin, end)
+        self._done = self._files.load(self._store.log.end_offset, begin, end)
         self.queue_offset, self.read_time_ms = self._files.check.queue_offset, self._done.read_time_ms
 
     @property
@@ -145,7 +149,7 @@ class Timer:
         return self.behind > 0
 
     def _enqueue(self, record: RecordCursor, now_ms: int) -> None:
-        timing = timing_of(record.store_time_ms, record.property, self._rules)
+        timing = timing_of(record.store_time_ms, record.property, self._windows.of(record.queue_offset))
         if timing is None:
             log.error("timed_message_dropped offset=%d reason=it does not say when it is due (TIMER_OUT_MS)", record.queue_offset)
             return
@@ -206,8 +210,8 @@ class Timer:
                 left -= len(due)
             elif (next_ms := slot.next_ms()) is not None:
                 return next_ms
-            elif now_ms < slot.time_ms + self._rules.precision_ms:
-                return slot.time_ms + self._rules.precision_ms
+            elif now_ms < slot.time_ms + self._precision_ms:
+                return slot.time_ms + self._precision_ms
             else:
                 self._end_slot(slot)
 
@@ -260,13 +264,13 @@ class Timer:
             if entry.takes_back:
                 slot.takes_back.add(taker_of(found.get))
                 return
-            deliver_ms = exact_time(stored.store_time_ms, found.get, slot.time_ms, self._rules.precision_ms)
+            deliver_ms = exact_time(stored.store_time_ms, found.get, slot.time_ms, self._precision_ms)
         slot.add(DueMessage(entry.log_offset, entry.enqueued_ms, rolls), deliver_ms)
 
     def _end_slot(self, slot: DueSlot) -> None:
         self._files.wheel.remove(slot.time_ms)
         self._slot = None
-        self.read_time_ms = slot.time_ms + self._rules.precision_ms
+        self.read_time_ms = slot.time_ms + self._precision_ms
         self._files.journal.slot(self.read_time_ms, self.queue_offset)
 
     # -- files

@@ -7,11 +7,12 @@ delivered at its millisecond.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from orbitmq.broker.delay.timer_log import DEFAULT, DELETE, ROLL
 from orbitmq.message import properties
 
+WINDOW_MS_MIN: Final = 60_000
 PropertyOf: TypeAlias = Callable[[str], str | None]  # what a message says under a name
 
 
@@ -37,10 +38,18 @@ class Taker(NamedTuple):
     key: str
 
 
+def safe_window(window_slots: int, reserved_ms: int, precision_ms: int) -> int:
+    """The roll window that is configured, or half of the time for which files are kept if that is shorter.
+
+    So a message is at the end of the log anew long before its file goes. It is a minute at least: rolling costs a write each time.
+    """
+    return min(window_slots, max(reserved_ms // 2, WINDOW_MS_MIN) // precision_ms)
+
+
 def timing_of(store_time_ms: int, property_of: PropertyOf, wheel: Wheel) -> Timing | None:
     """The timing of a message of the timer topic, stored at that time; None when it does not say when it is due.
 
-    It follows from the record alone, so that whoever reads it again comes to the same.
+    It follows from the record and the window that it came with (`timer_windows`), so that whoever reads it again comes to the same.
     """
     out_ms, precision_ms, window = _number(property_of(properties.TIMER_OUT_MS)), wheel.precision_ms, wheel.roll_window_slots
     if out_ms is None:

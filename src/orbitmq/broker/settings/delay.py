@@ -32,7 +32,8 @@ class TimerSettings(Settings):
     )
     timer_roll_window_slot: int = key(
         172_800,
-        "A timed message that is further away than so many slots is put into the timer topic anew when half of that, or all, is over.",
+        "A timed message that is further away than so many slots is put into the timer topic anew when half of that, or all, is over; at "
+        "most half of `fileReservedTime`, as it is at the start.",
         minimum=2,
         maximum=604_800,
         releases=APACHE_5,
