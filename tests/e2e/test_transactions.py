@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
@@ -149,6 +150,24 @@ def test_one_whose_producers_never_come_back_is_given_up_when_files_expire() -> 
             await desk.wait_for(b"open", topic=GIVEN_UP)
 
     with cluster(fileReservedTime="1") as mq:
+        run(scenario)
+
+
+def test_one_whose_producers_never_come_back_is_given_up_and_kept_before_its_file_is_deleted() -> None:
+    ledger = Ledger(open=[UNKNOWN])
+
+    async def scenario() -> None:
+        async with ledger.producer(mq) as producer:
+            await producer.send_in_transaction(order("open"))
+            for _ in range(8):
+                await producer.send(Message(TOPIC, random.randbytes(200_000)))  # which clients cannot compress
+        async with Desk(mq) as desk:
+            mq.advance(2 * 3600)
+            assert not (mq.store() / "commitlog/00000000000000000000").exists()
+            await desk.wait_for(b"open", topic=GIVEN_UP)
+
+    hours = ";".join(f"{hour:02d}" for hour in range(24))
+    with cluster(fileReservedTime="1", deleteWhen=hours, mappedFileSizeCommitLog=str(1 << 20), transactionCheckInterval="300000") as mq:
         run(scenario)
 
 

@@ -26,7 +26,7 @@ class TransactionKeys(Settings):
     transaction_check_max: int = key(
         15,
         "How often a producer is asked about a half message before that goes to TRANS_CHECK_MAX_TIME_TOPIC. Only questions count that were "
-        "asked: one whose producers are all gone waits for them, for `fileReservedTime` at most.",
+        "asked: one whose producers are all gone waits for them, for seven eighths of `fileReservedTime` at most.",
         minimum=1,
         dynamic=True,
         important=True,

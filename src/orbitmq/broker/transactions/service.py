@@ -294,7 +294,8 @@ class Transactions:
         if half is None:
             return
         settings = self._settings
-        rules = Rules(settings.transaction_time_out, settings.transaction_check_max, settings.file_reserved_time * _HOUR_MS)
+        age_ms_max = settings.file_reserved_time * _HOUR_MS * 7 // 8  # its file may go at the end of that, and it is to be kept before
+        rules = Rules(settings.transaction_time_out, settings.transaction_check_max, age_ms_max)
         step = self.pending.step(half, self._clock.now_ms(), rules, can_ask=self._checks.can_ask(half.group))
         if step is Step.WAIT:
             return
