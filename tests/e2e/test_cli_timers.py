@@ -9,9 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from cli_room import Shell
-from local_cluster_room import until
+from local_cluster_room import asked, until
 from orbitmq.blocking import Producer
 from orbitmq.client.messages import Message
+from orbitmq.message import properties
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command import RemotingCommand
 from orbitmq.testing.local_cluster import LocalCluster
 
 DAY_MS = 86_400_000
@@ -47,6 +50,23 @@ def test_what_waits_is_listed_by_its_time_and_taken_back_by_id_or_handle(mq: Loc
     shell.table("timer", "cancel", late.recall_handle)
     assert shell.json("timer", "ls") == []
     assert "no message" in shell.fails("timer", "cancel", early.msg_id, "--yes")
+
+
+def test_messages_that_share_an_id_are_taken_back_one_at_a_time(mq: LocalCluster, shell: Shell) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    for number in (1, 2):
+        names = properties.encode({"UNIQ_KEY": "SAME", "TIMER_DELIVER_MS": str(now_ms + number * DAY_MS)}).decode()
+        fields = {"a": "p", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": names}
+        request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=b"%d" % number)
+        answer = asked(lambda client, request=request: client.invoke(mq.broker_address("broker-a"), request))  # type: ignore[misc]
+        assert answer.code == ResponseCode.SUCCESS
+    rows = shell.json("timer", "ls")
+    assert [(row["body"], row["msg_id"]) for row in rows] == [("1", "SAME"), ("2", "SAME")]
+    assert "2 messages with the id SAME wait" in shell.fails("timer", "cancel", "SAME", "--yes")
+    shell.table("timer", "cancel", str(rows[0]["offset_msg_id"]), "--yes")
+    assert [row["body"] for row in shell.json("timer", "ls")] == ["2"]
+    shell.table("timer", "cancel", "SAME", "--yes")
+    assert shell.json("timer", "ls") == []
 
 
 def test_what_came_is_not_listed_any_more(mq: LocalCluster, shell: Shell) -> None:

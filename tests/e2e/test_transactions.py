@@ -234,9 +234,9 @@ def test_a_committed_message_that_is_to_come_later_comes_later() -> None:
         run(scenario)
 
 
-async def timed_half(producer: TransactionProducer, delay_ms: int) -> SendResult:
-    """Begin a transaction whose message is to come so much later."""
-    added = {properties.TRANSACTION_PREPARED: "true", properties.PRODUCER_GROUP: "ledger", properties.TIMER_DELAY_MS: str(delay_ms)}
+async def timed_half(producer: TransactionProducer, at_ms: int) -> SendResult:
+    """Begin a transaction whose message is to come at that time."""
+    added = {properties.TRANSACTION_PREPARED: "true", properties.PRODUCER_GROUP: "ledger", properties.TIMER_DELIVER_MS: str(at_ms)}
     outgoing = producer.outbox.message(Message(TOPIC, b"open", keys="open", properties={}), added)
     await producer.queues(TOPIC)
     return await producer.send_outgoing(outgoing, None, None, None)
@@ -247,12 +247,13 @@ def test_a_commit_is_not_refused_because_the_second_of_its_message_is_full_meanw
 
     async def scenario() -> None:
         async with ledger.producer(mq) as producer, Desk(mq) as desk:
-            sent = await timed_half(producer, 60_000)
+            at_ms = mq.clock.now_ms() // 1000 * 1000 + 60_500
+            sent = await timed_half(producer, at_ms)
             for number in range(2):
-                await producer.send(Message(TOPIC, b"%d" % number, delay_ms=60_000))
+                await producer.send(Message(TOPIC, b"%d" % number, deliver_at_ms=at_ms))
                 mq.advance_ms(100)
             with pytest.raises(SendFailed, match="timerCongestNumEachSlot"):
-                await producer.send(Message(TOPIC, b"refused", delay_ms=59_800))
+                await producer.send(Message(TOPIC, b"refused", deliver_at_ms=at_ms))
             assert (await desk.end(sent, COMMIT)).code == ResponseCode.SUCCESS
             mq.advance(59)
             assert await desk.bodies() == []

@@ -15,7 +15,7 @@ from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.headers.offsets import GetMinOffsetRequestHeader, GetMinOffsetResponseHeader
 from orbitmq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 
-_COUNT: Final = 32
+_COUNT: Final = 1024  # brokers give less: see maxTransferCountOnMessageInMemory and the like
 _NOTHING_THERE: Final = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
 
@@ -27,6 +27,13 @@ async def begin(calls: Calls, address: str, topic: str, queue_id: int = 0) -> in
 
 async def read(calls: Calls, address: str, topic: str, offset: int, queue_id: int = 0) -> AsyncIterator[StoredMessage]:
     """The messages of a queue from an offset on; none of a topic that the broker does not have yet."""
+    async for records in portions(calls, address, topic, offset, queue_id):
+        for stored in decode_all(records):
+            yield stored
+
+
+async def portions(calls: Calls, address: str, topic: str, offset: int, queue_id: int = 0) -> AsyncIterator[bytes]:
+    """The same as records, as many at a time as the broker gives."""
     while True:
         header = PullMessageRequestHeader(
             consumer_group=TOOLS_GROUP,
@@ -43,8 +50,8 @@ async def read(calls: Calls, address: str, topic: str, offset: int, queue_id: in
         answer = await calls.ask(address, RequestCode.PULL_MESSAGE, header, also=(*_NOTHING_THERE, ResponseCode.TOPIC_NOT_EXIST))
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return
-        for stored in decode_all(answer.body or b""):
-            yield stored
+        if answer.body:
+            yield bytes(answer.body)
         next_offset = PullMessageResponseHeader.from_fields(answer.ext_fields).next_begin_offset
         if answer.code == ResponseCode.PULL_NOT_FOUND or next_offset <= offset:
             return

@@ -7,23 +7,26 @@ recall behind them takes back. Nothing is changed but by the request that produc
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from orbitmq.admin import own_queues
 from orbitmq.admin.calls import Calls, Gathered
-from orbitmq.broker.delay.timer_rules import Taker, exact_time, is_taken_back, taker_of
-from orbitmq.common.errors import MessageIllegal, NotFound
+from orbitmq.admin.timer_topic import TimerTopic
+from orbitmq.common.errors import MessageIllegal, NotFound, WrongCall
 from orbitmq.common.topic_names import TIMER_TOPIC
 from orbitmq.message import properties
+from orbitmq.message.message_id import offset_id
 from orbitmq.message.recall_handle import RecallHandle
+from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.stored_message import StoredMessage
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.headers.send import RecallMessageRequestHeader
 
-_PRECISION_MS: Final = 1000
+_IsWanted: TypeAlias = Callable[[RecordCursor], bool]
+_READS_MAX: Final = 3  # of a queue: the second knows already what does not come, unless more came meanwhile
+_SAME_ID_MAX: Final = 100
 _GROUP: Final = "orbitmq-timer"  # who takes a message back, as the broker notes it
 
 
@@ -59,18 +62,28 @@ class TimerOperations:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
-    async def waiting(self, *, broker: str | None = None, topic: str | None = None) -> Gathered[list[TimedMessage]]:
-        """The messages that wait at each broker, or at one; the next to come first."""
-        places = await self._calls.readers() if broker is None else await self._calls.masters(broker=broker)
-        names = {address: name for name, address in places.items()}
-        return await self._calls.gather(places, lambda address: self._waiting_at(names[address], address, topic))
+    async def waiting(
+        self, *, broker: str | None = None, topic: str | None = None, limit: int | None = None
+    ) -> Gathered[list[TimedMessage]]:
+        """The messages that wait at each broker, or at one, up to so many at each; the next to come first."""
+        is_wanted = (lambda record: record.property(properties.REAL_TOPIC) == topic) if topic is not None else (lambda record: True)
+        return await self._gathered(broker, limit, is_wanted)
 
     async def find(self, wanted: str, *, broker: str | None = None) -> TimedMessage:
-        """The message of that unique id, or offset id; NotFound when none such waits."""
-        found = (await self.waiting(broker=broker)).found
-        for each in (each for messages in found.values() for each in messages):
-            if wanted in (each.unique_key, each.stored.msg_id):
-                return each
+        """The message of that unique id, or offset id; NotFound when none such waits, WrongCall when several do that come apart."""
+        gathered = await self._gathered(
+            broker, _SAME_ID_MAX, lambda record: wanted in (record.property(properties.UNIQUE_KEY), _offset_id(record))
+        )
+        found = [each for messages in gathered.found.values() for each in messages]
+        found = [each for each in found if each.stored.msg_id == wanted] or found
+        if len({each.recall_handle for each in found}) > 1:
+            times = ", ".join(str(each.deliver_at_ms) for each in found)
+            raise WrongCall(
+                f"{len(found)} messages with the id {wanted} wait, due at {times} ms: name one by its recall handle, or its offset_msg_id; "
+                "see: orbitmq timer ls -o json"
+            )
+        if found:
+            return found[0]
         raise NotFound(f"no message {wanted} waits for its time: it has come, was taken back, or its id is another; see: orbitmq timer ls")
 
     async def cancel(self, handle: str) -> RecallHandle:
@@ -81,11 +94,21 @@ class TimerOperations:
         await self._calls.ask(places[said.broker_name], RequestCode.RECALL_MESSAGE, header)
         return said
 
-    async def _waiting_at(self, broker: str, address: str, topic: str | None) -> list[TimedMessage]:
-        begin, now_ms = await own_queues.begin(self._calls, address, TIMER_TOPIC), time.time_ns() // 1_000_000
-        stored = [each async for each in own_queues.read(self._calls, address, TIMER_TOPIC, begin) if _may_wait(each, topic, now_ms)]
-        waiting = [TimedMessage(broker, address, each, due_ms) for each, due_ms in _waiting(stored) if due_ms > now_ms]
-        return sorted(waiting, key=lambda each: each.deliver_at_ms)
+    async def _gathered(self, broker: str | None, limit: int | None, is_wanted: _IsWanted) -> Gathered[list[TimedMessage]]:
+        places = await self._calls.readers() if broker is None else await self._calls.masters(broker=broker)
+        names = {address: name for name, address in places.items()}
+        return await self._calls.gather(places, lambda address: self._waiting_at(names[address], address, limit, is_wanted))
+
+    async def _waiting_at(self, broker: str, address: str, limit: int | None, is_wanted: _IsWanted) -> list[TimedMessage]:
+        begin = await own_queues.begin(self._calls, address, TIMER_TOPIC)
+        topic = TimerTopic(time.time_ns() // 1_000_000, limit, is_wanted)
+        for _ in range(_READS_MAX):
+            topic.again()
+            async for records in own_queues.portions(self._calls, address, TIMER_TOPIC, begin):
+                topic.take(records)
+            if topic.is_exact:
+                break
+        return [TimedMessage(broker, address, stored, due_ms) for stored, due_ms in topic.found()]
 
 
 def is_handle(text: str) -> bool:
@@ -97,24 +120,5 @@ def is_handle(text: str) -> bool:
     return True
 
 
-def _may_wait(stored: StoredMessage, topic: str | None, now_ms: int) -> bool:
-    found = stored.properties()
-    out_text = found.get(properties.TIMER_OUT_MS, "")
-    return topic in (None, found.get(properties.REAL_TOPIC)) and out_text.isdecimal() and int(out_text) + _PRECISION_MS > now_ms
-
-
-def _waiting(stored: Iterable[StoredMessage]) -> Iterable[tuple[StoredMessage, int]]:
-    """Those that no other of their slot takes back, with their times; of one that was rolled the last."""
-    last: dict[tuple[int, str, str], StoredMessage] = {}
-    takers: defaultdict[int, set[Taker]] = defaultdict(set)
-    for each in stored:
-        found = each.properties()
-        slot_ms = int(found[properties.TIMER_OUT_MS])
-        if properties.TIMER_DEL_UNIQUE_KEY in found:
-            takers[slot_ms].add(taker_of(found.get))
-        else:
-            last[slot_ms, found.get(properties.REAL_TOPIC, ""), found.get(properties.UNIQUE_KEY) or each.msg_id] = each
-    for (slot_ms, *_), each in last.items():
-        found = each.properties()
-        if not is_taken_back(found, takers[slot_ms]):
-            yield each, exact_time(each.store_time_ms, found.get, slot_ms, _PRECISION_MS)
+def _offset_id(record: RecordCursor) -> str:
+    return offset_id(record.store_host(), record.log_offset)

@@ -44,11 +44,11 @@ def ls(name_servers: str, timeout_ms: int, output: str, broker: str | None, topi
       orbitmq timer ls
       orbitmq timer ls --topic reminders --limit 10 -o json
     """
-    gathered = administered(name_servers, timeout_ms, lambda admin: admin.timers.waiting(broker=broker, topic=topic))
+    gathered = administered(name_servers, timeout_ms, lambda admin: admin.timers.waiting(broker=broker, topic=topic, limit=limit + 1))
     waiting = sorted((each for found in gathered.found.values() for each in found), key=lambda each: each.deliver_at_ms)
     emit([_row(each) for each in waiting[:limit]], _COLUMNS, output)
     if len(waiting) > limit:
-        click.echo(f"{len(waiting) - limit} more wait; see them with --limit {len(waiting)}", err=True)
+        click.echo(f"more wait; see them with --limit {10 * limit}", err=True)
     show_unreachable(gathered.unreachable)
 
 

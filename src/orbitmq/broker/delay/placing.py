@@ -63,7 +63,7 @@ class DelayPlacer:
         return self._placed(message, found, is_accepted=False)
 
     def place_accepted(self, message: Message, found: Mapping[str, str]) -> Placed | None:
-        """The same of one whose producer was told before that it may wait: limits do not count, and without a timer it does not wait."""
+        """The same of one whose producer was told before that it may wait: no limit is looked at, and without a timer it does not wait."""
         return self._placed(message, found, is_accepted=True)
 
     def _placed(self, message: Message, found: Mapping[str, str], *, is_accepted: bool) -> Placed | None:

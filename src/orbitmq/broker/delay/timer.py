@@ -7,8 +7,8 @@ told that a message is taken back can rely on it.
 
 Crash rule: a copy is in the log before the journal says so: after a kill a batch may come twice, and nothing is lost (`timer_files`,
 `timer_journal`). A message that was delivered, or whose slot is done, is known as such after a start although it is read again: slot and
-time follow from its record and the window that it came with (`timer_rules`, `timer_windows`). Thread rule: the loop thread.
-When the store takes nothing the timer stays where it is.
+time follow from its record and the window that it came with (`timer_rules`, `timer_windows`). Thread rule: the loop thread. When the store
+takes nothing the timer stays where it is.
 """
 
 from __future__ import annotations

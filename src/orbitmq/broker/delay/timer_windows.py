@@ -63,7 +63,9 @@ class RollWindows:
         try:
             return atomic_file.read_or_backup(self._path, _decoded) or []
         except DamagedFile as error:
-            log.error("timer_windows_unusable reason=%s: messages are taken to have come with %d slots", error, self._slots_before)
+            log.error(
+                "timer_windows_unusable reason=%s: messages are taken to have come with a window of %d slots", error, self._slots_before
+            )
             return []
 
     def _note(self) -> None:
