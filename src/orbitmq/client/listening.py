@@ -13,9 +13,10 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Final, NamedTuple, TypeVar, cast
 
+from orbitmq.client.daemon_pool import DaemonPool
 from orbitmq.client.messages import ReceivedMessage
 from orbitmq.client.process_queue import ProcessQueue
 from orbitmq.client.queue_reader import QueueReader
@@ -199,7 +200,8 @@ class ThreadListening(Listening):
         super().__init__(concurrency, settled)
         self._listener = listener
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="listener")
+        self._pool = DaemonPool(concurrency, "listener")  # a process ends although a listener blocks
+        self._workers: set[asyncio.Task[None]] = set()
         self._lock = threading.Lock()  # of `_active`: a worker ends only while nothing waits
         self._done: deque[tuple[Job, BaseException | None, float, float]] = deque()
         self._is_told = False  # the loop knows that something is done
@@ -216,7 +218,9 @@ class ThreadListening(Listening):
             count = min(count, self._concurrency - self._active)
             self._active += max(count, 0)
         for _ in range(count):
-            self._pool.submit(self._work)
+            worker = asyncio.get_running_loop().create_task(self._pool.run(self._work))
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
         if self._look is None and self._loop is not None:
             self._look = self._loop.call_later(_PATIENCE_S, self._look_after)
 
@@ -285,7 +289,7 @@ class ThreadListening(Listening):
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         self._loop = asyncio.get_running_loop()
-        return await self._loop.run_in_executor(self._pool, function, *arguments)
+        return await self._pool.run(function, *arguments)
 
     async def call(self, message: ReceivedMessage) -> BaseException | None:
         return await self._in_thread(self._outcome, message)
@@ -313,6 +317,8 @@ class ThreadListening(Listening):
         super().close()
         if self._look is not None:
             self._look.cancel()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
+        for worker in list(self._workers):
+            worker.cancel()
         for awaited in list(self._on_the_loop):
             awaited.cancel()

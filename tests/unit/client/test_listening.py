@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
@@ -189,3 +192,29 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - threads bring it about
             await asyncio.sleep(0.001)
+
+
+def test_a_process_ends_although_a_plain_listener_blocks() -> None:
+    program = """
+        import asyncio, time
+        from types import SimpleNamespace
+        from orbitmq.client.listening import listening
+
+        async def main():
+            begun = asyncio.Event()
+            loop = asyncio.get_running_loop()
+
+            def block(message):
+                loop.call_soon_threadsafe(begun.set)
+                time.sleep(600)
+
+            called = listening(block, 2, print)
+            called.submit([(SimpleNamespace(is_dropped=False), None, None)])
+            in_order = asyncio.create_task(called.in_order([None], lambda: True))
+            await begun.wait()
+            in_order.cancel()
+            called.close()
+
+        asyncio.run(main())
+        """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)
