@@ -120,6 +120,31 @@ def test_everybody_gets_everything_when_a_group_broadcasts(tmp_path_factory: pyt
     run(scenario)
 
 
+def test_two_members_of_a_broadcasting_group_need_a_file_each(tmp_path_factory: pytest.TempPathFactory) -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        folder = tmp_path_factory.mktemp("offsets")
+        settings = replace(FROM_FIRST, message_model=MessageModel.BROADCASTING, offsets_folder=folder)
+        received: list[bytes] = []
+
+        def member(instance_name: str) -> PushConsumer:
+            client = ClientSettings(name_servers=cluster.name_server_address, instance_name=instance_name)
+            consumer = PushConsumer(client, "g", lambda message: received.append(message.body), settings=settings)
+            consumer.subscribe("T")
+            return consumer
+
+        async with Producer(cluster.name_server_address) as producer:
+            await producer.send(Message("T", b"1"))
+        async with member("a"), member("b"):
+            with pytest.raises(WrongCall, match="instance_name"):
+                await member("a").__aenter__()
+            await until(lambda: received == [b"1", b"1"])
+        assert len(list(folder.glob("*/g/offsets.json"))) == 2
+        async with member("a"):
+            pass
+
+    run(scenario)
+
+
 def test_messages_of_one_sharding_key_are_in_one_queue_and_a_selector_may_choose_otherwise() -> None:
     async def scenario(cluster: EmbeddedCluster) -> None:
         async with Producer(cluster.name_server_address) as producer:

@@ -12,7 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from orbitmq.client.offset_store import BrokerOffsets, FileOffsets
+from orbitmq.client.file_offsets import FileOffsets
+from orbitmq.client.offset_store import BrokerOffsets
 from orbitmq.client.session import ClientSession
 from orbitmq.common.errors import RemoteUnavailable, RequestRefused
 from orbitmq.protocol.bodies.clients import MessageQueue
@@ -122,9 +123,12 @@ class FileOffsetsMachine(RuleBasedStateMachine):
         self.kept: dict[MessageQueue, int] = {}
 
     def opened(self) -> FileOffsets:
-        return FileOffsets(self.folder / "client" / "offsets.json")
+        store = FileOffsets(self.folder / "client" / "offsets.json")
+        store.open()
+        return store
 
     def teardown(self) -> None:
+        asyncio.run(self.store.close())
         shutil.rmtree(self.folder)
 
     @rule(queue=queues, offset=offsets, back=st.booleans())
@@ -144,6 +148,7 @@ class FileOffsetsMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
+        asyncio.run(self.store.close())
         self.store = self.opened()
         self.remembered = dict(self.kept)
 

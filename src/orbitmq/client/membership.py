@@ -106,6 +106,7 @@ class Membership:
 
     async def start(self) -> None:
         """Join the group, and share its queues from now on."""
+        self.offsets.open()
         if self.is_clustering and self.settings.consume_type is not ConsumeType.CONSUME_ACTIVELY:  # who pulls, sends nothing back
             self.subscribe(RETRY_PREFIX + self.group)
         for topic, wanted in tuple(self.subscriptions.items()):
@@ -131,6 +132,7 @@ class Membership:
             await asyncio.gather(self._task, return_exceptions=True)
         self.queues = frozenset()
         await self._consumer.queues_changed(self.queues)
+        await self.offsets.close()
         await self.session.leave(self)
 
     # -- as a member of its session

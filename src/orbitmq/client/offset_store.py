@@ -1,4 +1,4 @@
-"""How far a group has consumed its queues, kept by the broker, or in a file of this machine where each member reads everything.
+"""How far a group has consumed its queues, kept by the broker, or where each member reads everything in a file (`file_offsets.py`).
 
 Offsets are remembered here and brought to where they are kept from time to time; what is not brought yet comes again after a crash.
 """
@@ -8,23 +8,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Protocol
 
 from orbitmq.client.queue_offsets import begin_offset, set_group_offset
+from orbitmq.client.remembered_offsets import RememberedOffsets
 from orbitmq.client.session import ClientSession
-from orbitmq.common import atomic_file
 from orbitmq.common.errors import OrbitError
-from orbitmq.protocol import fastjson
-from orbitmq.protocol.bodies.admin_topics import queue_table, read_offset, read_queue_table
 from orbitmq.protocol.bodies.clients import MessageQueue
-from orbitmq.protocol.bodies.nameserver import as_object
 
 log = logging.getLogger(__name__)
 
 
 class OffsetStore(Protocol):
     """Where a group's offsets are."""
+
+    def open(self) -> None:
+        """Begin; WrongCall when somebody else uses what only one may."""
+        ...
+
+    async def close(self) -> None:
+        """End; nothing is kept any more."""
+        ...
 
     async def read(self, queue: MessageQueue) -> int | None:
         """Where the group goes on, None when it may choose where to begin; OrbitError when nobody can tell now."""
@@ -47,25 +51,7 @@ class OffsetStore(Protocol):
     def forget(self, queue: MessageQueue) -> None: ...
 
 
-class _Remembered:
-    """Offsets by queue."""
-
-    def __init__(self) -> None:
-        self._offsets: dict[MessageQueue, int] = {}
-
-    def update(self, queue: MessageQueue, offset: int, *, may_go_back: bool = False) -> None:
-        known = self._offsets.get(queue)
-        if known is None or may_go_back or offset > known:
-            self._offsets[queue] = offset
-
-    def known(self, queue: MessageQueue) -> int | None:
-        return self._offsets.get(queue)
-
-    def forget(self, queue: MessageQueue) -> None:
-        self._offsets.pop(queue, None)
-
-
-class BrokerOffsets(_Remembered):
+class BrokerOffsets(RememberedOffsets):
     """Kept by the broker of each queue, for all members of the group."""
 
     def __init__(self, session: ClientSession, group: str) -> None:
@@ -73,6 +59,12 @@ class BrokerOffsets(_Remembered):
         self._session = session
         self._group = group
         self._persisted: dict[MessageQueue, int] = {}
+
+    def open(self) -> None:
+        """Brokers are always there."""
+
+    async def close(self) -> None:
+        """Brokers go on."""
 
     def update(self, queue: MessageQueue, offset: int, *, may_go_back: bool = False) -> None:
         super().update(queue, offset, may_go_back=may_go_back)
@@ -110,36 +102,3 @@ class BrokerOffsets(_Remembered):
     def forget(self, queue: MessageQueue) -> None:
         super().forget(queue)
         self._persisted.pop(queue, None)
-
-
-class FileOffsets(_Remembered):
-    """Kept in a file as the Java client's, whose `offsets.json` is read and written."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._path = path
-        self._writes = asyncio.Lock()
-        self._offsets.update(atomic_file.read_or_backup(path, _decode) or {})
-
-    async def read(self, queue: MessageQueue) -> int | None:
-        return self.known(queue)
-
-    async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
-        self._offsets.update(offsets)
-        await self.persist(offsets)
-
-    async def persist(self, queues: Collection[MessageQueue]) -> None:
-        async with self._writes:
-            content = fastjson.dumps_pretty({"offsetTable": queue_table(self._offsets)})
-            await asyncio.to_thread(self._write, content)
-
-    def forget(self, queue: MessageQueue) -> None:
-        """It stays: the file has the offsets of all queues, and is written as a whole."""
-
-    def _write(self, content: bytes) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_file.write(self._path, content)
-
-
-def _decode(content: bytes) -> dict[MessageQueue, int]:
-    return read_queue_table(as_object(fastjson.loads(content), "offsets").get("offsetTable"), read_offset)

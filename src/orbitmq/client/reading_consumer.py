@@ -13,9 +13,10 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from orbitmq.client.explanation import ConsumerReport, QueueReport
+from orbitmq.client.file_offsets import FileOffsets
 from orbitmq.client.membership import GroupSettings, Membership
 from orbitmq.client.messages import ReceivedMessage
-from orbitmq.client.offset_store import BrokerOffsets, FileOffsets, OffsetStore
+from orbitmq.client.offset_store import BrokerOffsets, OffsetStore
 from orbitmq.client.queue_reader import QueueReader, ReadSettings
 from orbitmq.client.session import Cluster, SessionUser
 from orbitmq.protocol.bodies.clients import MessageQueue

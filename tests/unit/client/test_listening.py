@@ -157,7 +157,7 @@ def test_what_a_plain_function_returns_to_be_awaited_is_awaited_on_the_loop_befo
             assert received.queue_offset not in room.told
             handled += 1
 
-        room = Room(lambda received: handle(room, received))
+        room: Room = Room(lambda received: handle(room, received))
         assert set((await room.consume(20)).values()) == {None}
         assert await room.listening.call(message(100)) is None
         assert (await room.listening.in_order([message(101), message(102)], lambda: True)).taken == 2

@@ -1,0 +1,87 @@
+"""The offsets of a group whose members read everything each: a file of this machine, in the form of the Java client's `offsets.json`.
+
+From `open` to `close` the file is one consumer's: a lock on `<file>.lock` keeps another one out, in this process or another, which would
+write its own offsets over these. The lock is gone with its process, however that ends; the file it is on stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from orbitmq.client.remembered_offsets import RememberedOffsets
+from orbitmq.common import atomic_file
+from orbitmq.common.errors import ConfigurationError, WrongCall
+from orbitmq.protocol import fastjson
+from orbitmq.protocol.bodies.admin_topics import queue_table, read_offset, read_queue_table
+from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.nameserver import as_object
+
+
+class FileOffsets(RememberedOffsets):
+    """See above."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._lock: int | None = None  # the descriptor of the file that is locked
+        self._writes = asyncio.Lock()
+
+    def open(self) -> None:
+        """Have the file for this consumer alone, and read it; WrongCall when another one has it."""
+        if self._lock is not None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._path.with_name(self._path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as problem:
+            text = f"the offsets of broadcasting cannot be kept in {self._path}: {problem}; set offsets_folder"
+            raise ConfigurationError(text) from problem
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._offsets.update(atomic_file.read_or_backup(self._path, _decode) or {})
+        except BlockingIOError:
+            os.close(descriptor)
+            raise WrongCall(
+                f"another consumer keeps the offsets of this broadcasting group in {self._path} now: "
+                "give each of them an instance_name of its own, or another offsets_folder"
+            ) from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._lock = descriptor
+
+    async def close(self) -> None:
+        """Write nothing more, and let others have the file."""
+        async with self._writes:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        return self.known(queue)
+
+    async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        self._offsets.update(offsets)
+        await self.persist(offsets)
+
+    async def persist(self, queues: Collection[MessageQueue]) -> None:
+        async with self._writes:
+            if self._lock is not None:
+                content = fastjson.dumps_pretty({"offsetTable": queue_table(self._offsets)})
+                writing = asyncio.create_task(asyncio.to_thread(atomic_file.write, self._path, content))
+                try:
+                    await asyncio.shield(writing)
+                except asyncio.CancelledError:
+                    await asyncio.wait([writing])  # a thread goes on: nobody else may write meanwhile
+                    raise
+
+    def forget(self, queue: MessageQueue) -> None:
+        """It stays: the file has the offsets of all queues, and is written as a whole."""
+
+
+def _decode(content: bytes) -> dict[MessageQueue, int]:
+    return read_queue_table(as_object(fastjson.loads(content), "offsets").get("offsetTable"), read_offset)
