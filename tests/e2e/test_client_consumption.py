@@ -115,6 +115,32 @@ def test_in_order_a_queue_goes_from_member_to_member_without_two_having_it() -> 
     run(scenario)
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+def test_after_a_suspension_it_goes_on_where_it_was_and_nothing_is_handed_out_meanwhile(in_order: bool) -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        seen: list[bytes] = []
+
+        async def take(message: ReceivedMessage) -> None:
+            seen.append(message.body)
+
+        before, meanwhile = [b"%d" % number for number in range(40)], [b"%d" % number for number in range(40, 50)]
+        await send_all(cluster, before)
+        async with consuming(cluster, take, settings=replace(IN_ORDER, in_order=in_order)) as consumer:
+            await until(lambda: len(seen) == 41)
+            consumer.suspend()
+            await send_all(cluster, meanwhile)  # which end pulls that wait
+            await until(lambda: any("suspended" in report.why for report in consumer.reports()))
+            await asyncio.sleep(0.1)
+            assert len(seen) == 41
+            consumer.resume()
+            await until(lambda: len(seen) == 52)
+            await asyncio.sleep(0.1)
+        numbers = [int(body) for body in seen if body != b"first"]
+        assert (numbers if in_order else sorted(numbers)) == list(range(50))
+
+    run(scenario)
+
+
 def test_listeners_that_block_run_side_by_side_and_heartbeats_go_on() -> None:
     async def scenario(cluster: EmbeddedCluster) -> None:
         barrier = threading.Barrier(4, timeout=30)  # passed only when four are inside at the same time

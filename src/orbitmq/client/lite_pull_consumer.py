@@ -21,7 +21,7 @@ from orbitmq.client.observers import ConsumeObserver, Outcome, tell
 from orbitmq.client.periodic import repeat
 from orbitmq.client.process_queue import CacheLimits
 from orbitmq.client.queue_offsets import group_offset, max_offset, min_offset, offset_at
-from orbitmq.client.queue_reader import QueueReader, ReadSettings
+from orbitmq.client.queue_reader import Obstacle, QueueReader, ReadSettings
 from orbitmq.client.reading_consumer import ReadingConsumer
 from orbitmq.client.session import Cluster
 from orbitmq.common.errors import ConfigurationError, NotFound, RequestRefused, WrongCall
@@ -215,13 +215,13 @@ class LitePullConsumer(ReadingConsumer):
             if queue in self._readers:
                 self._readers[queue].wake()
 
-    def _obstacle(self, queue: MessageQueue) -> str | None:
+    def _obstacle(self, queue: MessageQueue) -> Obstacle | None:
         if queue in self._hand_out.paused:
-            return "it is paused; resume() lets it go on"
+            return Obstacle("it is paused; resume() lets it go on")
         cached_count = sum(len(reader.cache) for reader in self._readers.values())
         if cached_count >= self.settings.cached_count_max:
             self._was_full = True
-            return f"{cached_count} messages of all queues wait to be asked for, {self.settings.cached_count_max} may"
+            return Obstacle(f"{cached_count} messages of all queues wait to be asked for, {self.settings.cached_count_max} may")
         return super()._obstacle(queue)
 
     # -- places

@@ -23,7 +23,7 @@ from orbitmq.client.observers import ConsumeObserver
 from orbitmq.client.periodic import repeat
 from orbitmq.client.process_queue import CacheLimits
 from orbitmq.client.queue_lock_keeper import RENEWAL_PERIOD_S, QueueLockKeeper
-from orbitmq.client.queue_reader import QueueReader, ReadSettings
+from orbitmq.client.queue_reader import Obstacle, QueueReader, ReadSettings
 from orbitmq.client.reading_consumer import ReadingConsumer
 from orbitmq.client.send_back import SendBack
 from orbitmq.client.session import Cluster
@@ -92,12 +92,14 @@ class PushConsumer(ReadingConsumer):
         return self.membership.queues
 
     def suspend(self) -> None:
-        """Read nothing more until `resume`; what is read already is still handed out."""
+        """Read nothing more until `resume`; what is read already is still handed out, what brokers still bring is not."""
         self._is_suspended = True
 
     def resume(self) -> None:
         """Read on after `suspend`."""
         self._is_suspended = False
+        for reader in self._readers.values():
+            reader.wake()
 
     # -- from start to close
 
@@ -148,11 +150,12 @@ class PushConsumer(ReadingConsumer):
     def _is_ours(self, queue: MessageQueue) -> bool:
         return self._locks is None or self._locks.is_locked(queue)
 
-    def _obstacle(self, queue: MessageQueue) -> str | None:
-        if self._is_suspended:
-            return "the consumer is suspended; resume() lets it go on"
+    def _obstacle(self, queue: MessageQueue) -> Obstacle | None:
         if not self._is_ours(queue):
-            return "another member of the group holds the lock of this queue, or its broker does not answer; it is asked for again"
+            why = "another member of the group holds the lock of this queue, or its broker does not answer; it is asked for again"
+            return Obstacle(why, is_lost=True)
+        if self._is_suspended:
+            return Obstacle("the consumer is suspended; resume() lets it go on", is_held=True)
         return super()._obstacle(queue)
 
     async def _persist(self) -> None:

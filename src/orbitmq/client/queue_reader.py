@@ -39,6 +39,15 @@ class ReadSettings:
     in_order: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why nothing may be read of a queue now."""
+
+    why: str
+    is_held: bool = False  # what a pull under way brings waits too
+    is_lost: bool = False  # somebody else may consume it meanwhile, so that what was read counts no more
+
+
 class QueueReader:
     """See above. `arrived` is told when there is something to take; `obstacle` says why nothing may be read now, or None."""
 
@@ -48,7 +57,7 @@ class QueueReader:
         queue: MessageQueue,
         settings: ReadSettings,
         arrived: Callable[[QueueReader], None],
-        obstacle: Callable[[MessageQueue], str | None] | None = None,
+        obstacle: Callable[[MessageQueue], Obstacle | None],
     ) -> None:
         self.queue = queue
         self.cache = ProcessQueue()
@@ -62,7 +71,7 @@ class QueueReader:
         self._settings = settings
         self._arrived = arrived
         self._obstacle = obstacle
-        self._had_obstacle = False
+        self._was_lost = False
         self._asks_lite = settings.is_lite
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -115,6 +124,8 @@ class QueueReader:
                     self._membership.offsets.update(self.queue, self.next_offset)  # a restart begins here too, whatever comes meanwhile
                     self.state = f"the broker is asked for messages from {self.next_offset} on"
                 found = await self._pull(self.next_offset, broker_id)
+                if await self._lost_meanwhile():
+                    continue
             except OrbitError as problem:
                 self.state = f"the broker could not be asked, which is tried again: {problem}"
                 log.info("pull_failed queue=%s offset=%s why='%s'", self.queue, self.next_offset, problem)
@@ -137,19 +148,31 @@ class QueueReader:
 
     async def _obstructed(self) -> float:
         """How long to wait before it is looked again whether the queue can be read; 0: it can."""
-        obstacle = None if self._obstacle is None else self._obstacle(self.queue)
+        obstacle = self._look()
         if obstacle is not None:
-            self.state, self._had_obstacle = obstacle, True
             return _FAILURE_WAIT_S
-        if self._had_obstacle and self._settings.in_order:
-            self.next_offset = None  # somebody else may have consumed it meanwhile
+        if self._was_lost:
+            self.next_offset = None
             self.cache = ProcessQueue()
-        self._had_obstacle = False
+            self._was_lost = False
         pressure = self.cache.pressure(self._settings.limits, in_order=self._settings.in_order)
         if pressure is not None:
             self.state = f"nothing more is read for now: {pressure}; they are consumed more slowly than they come"
             return _PRESSURE_WAIT_S
         return 0
+
+    def _look(self) -> Obstacle | None:
+        obstacle = self._obstacle(self.queue)
+        if obstacle is not None:
+            self.state = obstacle.why
+            self._was_lost |= obstacle.is_lost
+        return obstacle
+
+    async def _lost_meanwhile(self) -> bool:
+        """Keep what a pull brought as long as that is asked for; whether the queue was lost, so that it counts no more."""
+        while (obstacle := self._look()) is not None and obstacle.is_held:
+            await self._rest(_FAILURE_WAIT_S)
+        return self._was_lost
 
     def _take_in(self, found: PullResult) -> None:
         self.last_read_ms = self._membership.session.clock.monotonic_ms()

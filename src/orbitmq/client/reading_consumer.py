@@ -17,7 +17,7 @@ from orbitmq.client.file_offsets import FileOffsets
 from orbitmq.client.membership import GroupSettings, Membership
 from orbitmq.client.messages import ReceivedMessage
 from orbitmq.client.offset_store import BrokerOffsets, OffsetStore
-from orbitmq.client.queue_reader import QueueReader, ReadSettings
+from orbitmq.client.queue_reader import Obstacle, QueueReader, ReadSettings
 from orbitmq.client.session import Cluster, SessionUser
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.running_info import CONSUMES_IN_ORDER, ConsumerRunningInfo, DirectResult, QueueProgress, TopicRates
@@ -62,9 +62,9 @@ class ReadingConsumer(SessionUser):
     def _arrived(self, reader: QueueReader) -> None:
         """There is something to take from a reader's cache."""
 
-    def _obstacle(self, queue: MessageQueue) -> str | None:
+    def _obstacle(self, queue: MessageQueue) -> Obstacle | None:
         """Why nothing may be read of a queue now; None when it may."""
-        return None if queue.topic in self.membership.subscriptions else "its topic is not subscribed any more"
+        return None if queue.topic in self.membership.subscriptions else Obstacle("its topic is not subscribed any more")
 
     async def _prepare(self, queues: Sequence[MessageQueue]) -> None:
         """Do what has to be done before queues are read."""
