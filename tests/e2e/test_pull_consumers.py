@@ -287,6 +287,24 @@ def test_assigned_queues_are_read_whoever_else_reads_them() -> None:
     run(scenario)
 
 
+def test_queues_of_several_topics_are_assigned_together() -> None:
+    async def scenario(mq: LocalCluster) -> None:
+        mq.create_topic("U", 2)
+        await send(mq, range(4))
+        async with Producer(mq.name_server) as producer:
+            for number in range(4, 8):
+                await producer.send(Message("U", b"%d" % number))
+        async with LitePullConsumer(mq.name_server, "g", settings=FROM_FIRST) as consumer:
+            wanted = [*await consumer.queues("T"), *await consumer.queues("U")]
+            with pytest.raises(NotFound, match="topic U has no"):
+                await consumer.assign([*wanted, MessageQueue("U", "broker-a", 2)])
+            await consumer.assign(wanted)
+            assert consumer.assignment == set(wanted)
+            assert numbers(await polled(consumer, 8)) == list(range(8))
+
+    run(scenario)
+
+
 def test_who_is_assigned_queues_cannot_subscribe_and_the_other_way_round() -> None:
     async def scenario(mq: LocalCluster) -> None:
         async with subscribed(mq) as consumer:

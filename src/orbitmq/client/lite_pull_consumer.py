@@ -115,7 +115,7 @@ class LitePullConsumer(ReadingConsumer):
         if self.membership.assigned is None and self.membership.subscriptions:
             raise WrongCall("this consumer shares the queues of what it subscribes; another one can assign()")
         for topic in {queue.topic for queue in wanted}:
-            missing = wanted - set((await self.session.route(topic)).read_queues)
+            missing = {queue for queue in wanted if queue.topic == topic} - set((await self.session.route(topic)).read_queues)
             if missing:
                 raise NotFound(f"topic {topic} has no {min(missing)} now that may be read; queues() tells those that there are")
         await self.membership.assign(wanted, expression, kind)
