@@ -277,6 +277,10 @@ class LitePullConsumer(ReadingConsumer):
         for queue, offset in offsets.items():
             if self._reader(queue) and offset < 0:
                 raise WrongCall(f"{offset} is no offset of {queue}: they begin at 0")
+        ends = await asyncio.gather(*(max_offset(self.session, queue) for queue in offsets))
+        for (queue, offset), end in zip(offsets.items(), ends, strict=True):
+            if offset > end:
+                raise WrongCall(f"{offset} is no offset of {queue} yet: {end} is that of the next message to come")
         await self.offsets.write(offsets)
 
     def _consumed(self) -> dict[MessageQueue, int]:
