@@ -285,6 +285,11 @@ def test_names_of_a_namespace_are_its_own_at_the_broker_and_the_applications_her
             await until(lambda: len(taken) == 1)
             assert (taken[0].topic, taken[0].queue.topic, consumer.group) == ("orders", "shop%orders", "g")
             assert {queue.topic for queue in consumer.queues} == {"shop%orders", "%RETRY%shop%g"}
+            direct = ConsumeMessageDirectlyResultRequestHeader(
+                consumer_group="shop%g", client_id=consumer.session.client_id, msg_id=taken[0].offset_msg_id, topic="shop%orders"
+            )
+            await ask(consumer, cluster, RemotingCommand.request(RequestCode.CONSUME_MESSAGE_DIRECTLY, direct))
+            assert (taken[1].topic, taken[1].queue.topic) == ("orders", "shop%orders")
 
     run(scenario)
 

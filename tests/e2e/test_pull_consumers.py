@@ -12,9 +12,11 @@ import pytest
 from orbitmq import (
     CacheLimits,
     LitePullConsumer,
+    Message,
     MessageModel,
     MessageQueue,
     NotFound,
+    Producer,
     WrongCall,
 )
 from orbitmq.testing import LocalCluster
@@ -150,6 +152,9 @@ def test_with_commits_by_hand_nothing_else_moves_the_offsets() -> None:
             await consumer.commit({queue: 2})
             with pytest.raises(WrongCall, match="-1 is no offset"):
                 await consumer.commit({queue: -1})
+            with pytest.raises(WrongCall, match=r"11 is no offset of .* yet: 10 is that of the next message"):
+                await consumer.commit({queue: 11})
+            assert await consumer.committed(queue) == 2
             with pytest.raises(WrongCall, match="is not read by this consumer"):
                 await consumer.commit({queue: 3, MessageQueue("T", "broker-a", 7): 0})
         async with subscribed(mq, BY_HAND) as consumer:

@@ -74,7 +74,7 @@ class Membership:
         self.queues: frozenset[MessageQueue] = frozenset()
         self.assigned: frozenset[MessageQueue] | None = None  # given to it by `assign`; None: the group shares
         self._consumer = consumer
-        self._handlers = ConsumerAnswers(consumer).handlers()
+        self._handlers = ConsumerAnswers(consumer, session.names).handlers()
         self._wake = asyncio.Event()
         self._rebalancing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None

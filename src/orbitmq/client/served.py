@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from orbitmq.client.messages import ReceivedMessage
+from orbitmq.client.namespace import Namespace
 from orbitmq.client.session import MemberHandler
 from orbitmq.message.record import decode_all
 from orbitmq.protocol.bodies.admin_groups import decode_reset_offsets, encode_client_offsets
@@ -50,8 +51,9 @@ class AskedConsumer(Protocol):
 class ConsumerAnswers:
     """Answers for one consumer."""
 
-    def __init__(self, consumer: AskedConsumer) -> None:
+    def __init__(self, consumer: AskedConsumer, names: Namespace) -> None:
         self._consumer = consumer
+        self._names = names
 
     def handlers(self) -> Mapping[int, MemberHandler]:
         return {
@@ -94,7 +96,9 @@ class ConsumerAnswers:
         if header.consumer_group != self._consumer.wire_group:
             return None
         (stored,) = decode_all(request.body or b"")
-        result = await self._consumer.consume_directly(ReceivedMessage.of(stored.inflated(BODY_SIZE_MAX), header.broker_name or ""))
+        message = ReceivedMessage.of(stored.inflated(BODY_SIZE_MAX), header.broker_name or "")
+        message.topic = self._names.own(message.topic)
+        result = await self._consumer.consume_directly(message)
         return request.answer(ResponseCode.SUCCESS, body=result.encode())
 
 
