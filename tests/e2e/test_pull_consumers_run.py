@@ -26,8 +26,11 @@ from orbitmq.admin.positions import Edge
 from orbitmq.client.observers import Outcome
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.admin_topics import read_offset, read_queue_table
+from orbitmq.protocol.bodies.running_info import ConsumerRunningInfo
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.headers.base import Header
+from orbitmq.protocol.headers.clients import GetConsumerRunningInfoRequestHeader
 from orbitmq.protocol.headers.offsets import GetConsumerStatusRequestHeader
 from orbitmq.testing import LocalCluster
 from pull_consumers_room import FROM_FIRST, numbers, polled, run, send, subscribed
@@ -180,3 +183,29 @@ def test_brokers_know_the_group_of_a_plain_consumer_while_it_is_there() -> None:
             assert not (await admin.groups.connections("g")).members
 
     run(scenario)
+
+
+def test_operators_see_a_plain_consumer_and_what_it_committed() -> None:
+    async def scenario(mq: LocalCluster) -> None:
+        await send(mq, range(4))
+        async with Admin(mq.name_server) as admin, PullConsumer(mq.name_server, "g") as consumer:
+            (queue,) = await consumer.queues("T")
+            await consumer.update_offset(queue, 3)
+
+            async def ask(code: int, header: Header) -> bytes:
+                return (await consumer.session.ask(mq.broker_address(), RemotingCommand.request(code, header))).body or b""
+
+            client_id = consumer.session.client_id
+            running = GetConsumerRunningInfoRequestHeader(consumer_group="g", client_id=client_id)
+            info = ConsumerRunningInfo.decode(await ask(RequestCode.GET_CONSUMER_RUNNING_INFO, running))
+            assert (info.properties["PROP_CONSUME_TYPE"], dict(info.queues)) == ("CONSUME_ACTIVELY", {})
+            status = GetConsumerStatusRequestHeader(topic="T", group="g")
+            told = fastjson.loads(await ask(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, status))["consumerTable"][client_id]
+            assert read_queue_table(told, read_offset) == {queue: 3}
+            found = await consumer.pull(queue, 0)
+            with pytest.raises(RequestRefused, match="has no listener"):
+                await admin.messages.consume_directly("g", client_id, found.messages[0])
+            await admin.offsets.reset("g", "T", Edge.FIRST)
+            assert await consumer.fetch_offset(queue) == 0
+
+    run(scenario, queues=1)

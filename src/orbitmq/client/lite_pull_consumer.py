@@ -23,12 +23,12 @@ from orbitmq.client.process_queue import CacheLimits
 from orbitmq.client.queue_offsets import group_offset, max_offset, min_offset, offset_at
 from orbitmq.client.queue_reader import Obstacle, QueueReader, ReadSettings
 from orbitmq.client.reading_consumer import ReadingConsumer
+from orbitmq.client.served import no_listener
 from orbitmq.client.session import Cluster
-from orbitmq.common.errors import ConfigurationError, NotFound, RequestRefused, WrongCall
+from orbitmq.common.errors import ConfigurationError, NotFound, WrongCall
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.running_info import DirectResult
 from orbitmq.protocol.bodies.subscriptions import TAG, ConsumeType
-from orbitmq.protocol.codes import ResponseCode
 
 _AUTO_COMMIT_MS_MIN: Final = 1_000
 
@@ -302,10 +302,7 @@ class LitePullConsumer(ReadingConsumer):
     # -- what brokers ask, and what it tells
 
     async def consume_directly(self, message: ReceivedMessage) -> DirectResult:
-        raise RequestRefused(
-            ResponseCode.SYSTEM_ERROR,
-            f"group {self.group} pulls its messages and has no listener that could be given {message.msg_id}: choose a push consumer",
-        )
+        raise no_listener(self.group, message)
 
     def _properties(self) -> Mapping[str, str]:
         settings = self.settings

@@ -12,10 +12,13 @@ from orbitmq.client import queue_offsets
 from orbitmq.client.messages import ReceivedMessage
 from orbitmq.client.pulling import PullResult, pull, subscription
 from orbitmq.client.send_back import MAX_ATTEMPTS_DEFAULT, SendBack
+from orbitmq.client.served import ConsumerAnswers, no_listener
 from orbitmq.client.session import Cluster, MemberHandler, SessionUser
 from orbitmq.common.errors import SendFailed
 from orbitmq.protocol.bodies.clients import ConsumerData, MessageQueue
+from orbitmq.protocol.bodies.running_info import CONSUMES_IN_ORDER, ConsumerRunningInfo, DirectResult
 from orbitmq.protocol.bodies.subscriptions import TAG, ConsumeFromWhere, ConsumeType, MessageModel
+from orbitmq.version import ROCKETMQ_VERSION
 
 _LATE_MS_MAX: Final = 10_000  # brokers look after pulls that wait only every few seconds
 
@@ -28,9 +31,13 @@ class PullConsumer(SessionUser):
         self.group = group
         self.wire_group = self.session.names.wire(group)
         self._send_back = SendBack(self.session, self.wire_group, MAX_ATTEMPTS_DEFAULT)
+        self._handlers = ConsumerAnswers(self, self.session.names).handlers()
+        self._updated: dict[MessageQueue, int] = {}  # what the application let brokers keep
+        self._started_ms = 0
 
     async def start(self) -> None:
         """Have brokers know of the group from now on."""
+        self._started_ms = self.session.clock.now_ms()
         await self.session.join(self)
 
     async def close(self) -> None:
@@ -54,7 +61,39 @@ class PullConsumer(SessionUser):
     async def routes_changed(self) -> None: ...
 
     def serves(self) -> Mapping[int, MemberHandler]:
-        return {}
+        return self._handlers
+
+    # -- what brokers ask
+
+    def rebalance_soon(self) -> None:
+        """Nothing is shared here."""
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Keep them; the application finds them when it asks where to go on."""
+        for queue, offset in offsets.items():
+            await self.update_offset(queue, offset)
+
+    def committed_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        return {queue: offset for queue, offset in self._updated.items() if queue.topic == topic}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        return ConsumerRunningInfo(
+            properties={
+                "PROP_CLIENT_VERSION": f"V{ROCKETMQ_VERSION.replace('.', '_')}",
+                CONSUMES_IN_ORDER: "false",
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+                "PROP_CONSUME_TYPE": ConsumeType.CONSUME_ACTIVELY.name,
+                "PROP_NAMESERVER_ADDR": ";".join(self.session.client.name_servers.in_order()),
+                "consumerGroup": self.group,
+                "messageModel": MessageModel.CLUSTERING.name,
+            },
+            subscriptions=(),
+            queues={},
+            topics={},
+        )
+
+    async def consume_directly(self, message: ReceivedMessage) -> DirectResult:
+        raise no_listener(self.group, message)
 
     # -- messages
 
@@ -88,6 +127,7 @@ class PullConsumer(SessionUser):
     async def update_offset(self, queue: MessageQueue, offset: int) -> None:
         """Let the broker keep how far the group has consumed a queue: `offset` is that of the next message."""
         await queue_offsets.set_group_offset(self.session, self.wire_group, queue, offset)
+        self._updated[queue] = offset
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the first message that a queue still has."""

@@ -12,6 +12,7 @@ from typing import Protocol
 from orbitmq.client.messages import ReceivedMessage
 from orbitmq.client.namespace import Namespace
 from orbitmq.client.session import MemberHandler
+from orbitmq.common.errors import RequestRefused
 from orbitmq.message.record import decode_all
 from orbitmq.protocol.bodies.admin_groups import decode_reset_offsets, encode_client_offsets
 from orbitmq.protocol.bodies.clients import MessageQueue
@@ -100,6 +101,12 @@ class ConsumerAnswers:
         message.topic = self._names.own(message.topic)
         result = await self._consumer.consume_directly(message)
         return request.answer(ResponseCode.SUCCESS, body=result.encode())
+
+
+def no_listener(group: str, message: ReceivedMessage) -> RequestRefused:
+    """What a consumer answers that nobody can give a message."""
+    text = f"group {group} pulls its messages and has no listener that could be given {message.msg_id}: choose a push consumer"
+    return RequestRefused(ResponseCode.SYSTEM_ERROR, text)
 
 
 def _stacks() -> str:
