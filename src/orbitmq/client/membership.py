@@ -217,8 +217,10 @@ class Membership:
             return None
         try:
             route = await self.session.route(topic)
+            if not route.read_queues:
+                return f"topic {topic} may not be read: none of its queues has the permission, which an operator can give (perm 6)"
             if not self.is_clustering:
-                return f"topic {topic} has no queue that may be read"
+                return f"topic {topic}: its queues are taken up at the next look, one every {REBALANCE_PERIOD_S:.0f} s"
             members = sorted(await self.members(route))
         except OrbitError as problem:
             return str(problem)
