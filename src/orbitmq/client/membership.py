@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from orbitmq.client.name_checks import check_topic
 from orbitmq.client.offset_store import OffsetStore
 from orbitmq.client.pulling import check_expression, subscription
 from orbitmq.client.queue_offsets import max_offset, offset_at
@@ -85,8 +86,9 @@ class Membership:
         return self.settings.message_model is MessageModel.CLUSTERING
 
     def subscribe(self, topic: str, expression: str = "*", kind: str = TAG) -> None:
-        """Want messages of a topic."""
+        """Want messages of a topic; WrongCall when none can have that name."""
         topic = self.session.names.wire(topic)
+        check_topic(topic)
         self.subscriptions[topic] = subscription(topic, expression, kind, self.session.clock.now_ms())
         self._has_news = True
         self.rebalance_soon()

@@ -10,6 +10,7 @@ from typing import Final
 
 from orbitmq.client import queue_offsets
 from orbitmq.client.messages import ReceivedMessage
+from orbitmq.client.name_checks import check_group
 from orbitmq.client.pulling import PullResult, pull, subscription
 from orbitmq.client.send_back import MAX_ATTEMPTS_DEFAULT, SendBack
 from orbitmq.client.served import ConsumerAnswers, no_listener
@@ -30,6 +31,7 @@ class PullConsumer(SessionUser):
         super().__init__(cluster)
         self.group = group
         self.wire_group = self.session.names.wire(group)
+        check_group(self.wire_group)
         self._send_back = SendBack(self.session, self.wire_group, MAX_ATTEMPTS_DEFAULT)
         self._handlers = ConsumerAnswers(self, self.session.names).handlers()
         self._updated: dict[MessageQueue, int] = {}  # what the application let brokers keep

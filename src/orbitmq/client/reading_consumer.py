@@ -16,6 +16,7 @@ from orbitmq.client.explanation import ConsumerReport, QueueReport
 from orbitmq.client.file_offsets import FileOffsets
 from orbitmq.client.membership import GroupSettings, Membership
 from orbitmq.client.messages import ReceivedMessage
+from orbitmq.client.name_checks import check_group
 from orbitmq.client.offset_store import BrokerOffsets, OffsetStore
 from orbitmq.client.queue_reader import Obstacle, QueueReader, ReadSettings
 from orbitmq.client.session import Cluster, SessionUser
@@ -34,6 +35,7 @@ class ReadingConsumer(SessionUser):
         super().__init__(cluster)
         self.group = group
         self.wire_group = self.session.names.wire(group)
+        check_group(self.wire_group)
         self.is_broadcasting = settings.message_model is MessageModel.BROADCASTING
         self.offsets = self._offset_store(settings)
         self.membership = Membership(self.session, group, settings, self.offsets, self)
