@@ -55,14 +55,14 @@ class DaemonPool:
 
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:
+            tell: Callable[[], None] | None = None
             if work.end.set_running_or_notify_cancel():
                 try:
-                    result = work.call()
+                    tell = partial(work.end.set_result, work.call())
                 except BaseException as problem:
-                    work.end.set_exception(problem)
-                else:
-                    work.end.set_result(result)
-                    del result
-            del work  # nothing of it is kept while the thread waits
-            self._idle.release()
+                    tell = partial(work.end.set_exception, problem)
+            self._idle.release()  # before anybody hears of the end, who may have more to do
+            if tell is not None:
+                tell()
+            del work, tell  # nothing of it is kept while the thread waits
         self._work.put(None)  # for the next thread

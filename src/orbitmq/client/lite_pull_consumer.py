@@ -25,6 +25,7 @@ from orbitmq.client.queue_reader import Obstacle, QueueReader, ReadSettings
 from orbitmq.client.reading_consumer import ReadingConsumer
 from orbitmq.client.served import no_listener
 from orbitmq.client.session import Cluster
+from orbitmq.client.setting_checks import at_least
 from orbitmq.common.errors import ConfigurationError, NotFound, WrongCall
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.running_info import DirectResult
@@ -47,6 +48,8 @@ class LitePullSettings(GroupSettings):
     timeout_ms: int = 30_000  # of a pull
 
     def __post_init__(self) -> None:
+        at_least(1, self, "pull_count", "cached_count_max", "timeout_ms")
+        at_least(0, self, "suspend_ms")
         if self.auto_commit_ms < _AUTO_COMMIT_MS_MIN:
             raise ConfigurationError(f"auto_commit_ms is {self.auto_commit_ms}; the least is {_AUTO_COMMIT_MS_MIN}")
         if self.timeout_ms <= self.suspend_ms:
@@ -133,6 +136,8 @@ class LitePullConsumer(ReadingConsumer):
 
     async def poll(self, timeout_ms: int = 5_000, count_max: int = 32) -> list[ReceivedMessage]:
         """Messages, as soon as there are some, or none when none came in time; what was handed out before counts as consumed."""
+        if count_max < 1:
+            raise WrongCall(f"count_max is {count_max}: ask for one message at least")
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await self._next(count_max)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from orbitmq.client.messages import ReceivedMessage
+from orbitmq.client.setting_checks import at_least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,9 @@ class CacheLimits:
     count_max: int = 1_000
     bytes_max: int = 100 << 20
     span_max: int = 2_000  # between the first message that is not finished and the last one; only where the order does not count
+
+    def __post_init__(self) -> None:
+        at_least(1, self, "count_max", "bytes_max", "span_max")
 
 
 class ProcessQueue:

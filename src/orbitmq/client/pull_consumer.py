@@ -15,7 +15,7 @@ from orbitmq.client.pulling import PullResult, pull, subscription
 from orbitmq.client.send_back import MAX_ATTEMPTS_DEFAULT, SendBack
 from orbitmq.client.served import ConsumerAnswers, no_listener
 from orbitmq.client.session import Cluster, MemberHandler, SessionUser
-from orbitmq.common.errors import SendFailed
+from orbitmq.common.errors import SendFailed, WrongCall
 from orbitmq.protocol.bodies.clients import ConsumerData, MessageQueue
 from orbitmq.protocol.bodies.running_info import CONSUMES_IN_ORDER, ConsumerRunningInfo, DirectResult
 from orbitmq.protocol.bodies.subscriptions import TAG, ConsumeFromWhere, ConsumeType, MessageModel
@@ -109,6 +109,8 @@ class PullConsumer(SessionUser):
         self, queue: MessageQueue, offset: int, expression: str = "*", count_max: int = 32, timeout_ms: int = 0, *, kind: str = TAG
     ) -> PullResult:
         """Messages of a queue from `offset` on, those of some tags or of an expression; the broker waits so long for the first one."""
+        if count_max < 1:
+            raise WrongCall(f"count_max is {count_max}: ask for one message at least")
         wanted = subscription(queue.topic, expression, kind, self.session.clock.now_ms())
         patience_ms = timeout_ms + _LATE_MS_MAX if timeout_ms else self.session.settings.timeout_ms
         return await pull(

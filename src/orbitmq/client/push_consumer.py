@@ -27,6 +27,7 @@ from orbitmq.client.queue_reader import Obstacle, QueueReader, ReadSettings
 from orbitmq.client.reading_consumer import ReadingConsumer
 from orbitmq.client.send_back import SendBack
 from orbitmq.client.session import Cluster
+from orbitmq.client.setting_checks import at_least
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.running_info import SUSPENDED, DirectOutcome, DirectResult, QueueProgress, TopicRates
 
@@ -52,6 +53,11 @@ class ConsumerSettings(GroupSettings):
     pull_count: int = 32
     limits: CacheLimits = field(default_factory=CacheLimits)
     close_timeout_ms: int = 5_000  # how long listeners are waited for at the end
+
+    def __post_init__(self) -> None:
+        at_least(1, self, "concurrency", "consume_timeout_ms", "pull_count")
+        at_least(0, self, "retry_pause_ms", "close_timeout_ms")
+        at_least(-1, self, "max_attempts")
 
 
 class PushConsumer(ReadingConsumer):
