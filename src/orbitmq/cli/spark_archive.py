@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from orbitmq.admin.positions import Position
 
 
+_OF_STREAMS = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay")
+
+
 @click.command("archive")
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
 @click.option("--to", "folder", required=True, metavar="DIR", help="The folder for the files, or an address that Spark knows (s3a://…).")
@@ -78,7 +81,7 @@ def archive(
     wanted_pipeline = pipeline(topics, folder, told, partition_by=PartitionBy(partition_by), checkpoint=checkpoint, interval_ms=interval_ms)
     if dry_run:
         _show_waiting(
-            topics, {name: text for name, text in wanted_pipeline.source.options.items() if name != "maxOffsetsPerTrigger"}, output
+            topics, {name: text for name, text in wanted_pipeline.source.options.items() if name.lower() not in _OF_STREAMS}, output
         )
         return
     from orbitmq.cli.pipeline_progress import display

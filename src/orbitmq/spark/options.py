@@ -147,6 +147,7 @@ class SourceOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
         texts = OptionTexts(options)
+        _check_use(texts)
         expression, kind = _expression(texts)
         limit = texts.number("maxOffsetsPerTrigger", 1)
         count_min = texts.number("minOffsetsPerTrigger", 1)
@@ -187,6 +188,9 @@ class SourceOptions:
 
     def check_batch(self) -> None:
         """Refuse what has no meaning when everything is read at once."""
+        for name, value in (("maxOffsetsPerTrigger", self.limit), ("minOffsetsPerTrigger", self.count_min)):
+            if value is not None:
+                raise ConfigurationError(f"option {name} is about the batches of a stream; leave it out, or use readStream")
         if _has(self.start, LATEST):
             raise ConfigurationError(
                 "startingOffsets=latest leaves a batch nothing to read; begin at earliest, at offsets, at a time, or use readStream"
@@ -223,11 +227,23 @@ def connection(texts: OptionTexts) -> ClientSettings:
     return settings
 
 
+def _check_use(texts: OptionTexts) -> None:
+    """Refuse what would be passed over in silence."""
+    if useless := texts.given(SINK_OPTIONS):
+        raise ConfigurationError(f"option {useless[0]} is for writing, and this is a read; leave it out")
+    if texts.has("path"):
+        raise ConfigurationError("load() is given a path, and topics have none; say what to read with the option subscribe")
+    if texts.has("maxTriggerDelay") and not texts.has("minOffsetsPerTrigger"):
+        raise ConfigurationError("option maxTriggerDelay is of use only with minOffsetsPerTrigger; add that, or leave it out")
+
+
 def _credentials(texts: OptionTexts) -> Credentials | None:
     given = texts.given(("accessKey", "secretKey"))
     if len(given) == 1:
         raise ConfigurationError(f"option {given[0]} is given alone; accessKey and secretKey go together")
     if not given:
+        if texts.has("securityToken"):
+            raise ConfigurationError("option securityToken is given alone; it goes with accessKey and secretKey")
         return None
     return Credentials(texts.text("accessKey"), texts.text("secretKey"), texts.text("securityToken") or None)
 

@@ -125,6 +125,8 @@ def _exactly_once(texts: OptionTexts) -> ExactlyOnce | None:
         if useless := texts.given(("transactionLog", "transactionId", "transactionBatch")):
             raise ConfigurationError(f"option {useless[0]} is of use only with deliveryGuarantee=exactly-once; add that, or leave it out")
         return None
+    if useless := texts.given(("batchMessages", "batchBytes")):
+        raise ConfigurationError(f"option {useless[0]} is of no use with deliveryGuarantee=exactly-once: each row is a message of its own")
     if not texts.has("transactionLog") and not texts.has("checkpointLocation"):
         raise ConfigurationError(
             "deliveryGuarantee=exactly-once needs the option transactionLog: a folder that driver and executors see, "

@@ -81,9 +81,9 @@ def test_places_are_ends_offsets_a_time_or_times() -> None:
 
 
 def test_times_may_have_units() -> None:
-    assert parsed(maxTriggerDelay="250").wait_ms_max == 250
-    assert parsed(maxTriggerDelay="10s").wait_ms_max == 10_000
-    assert parsed(maxTriggerDelay="15 m").wait_ms_max == parsed().wait_ms_max == 900_000
+    assert parsed(minOffsetsPerTrigger="5", maxTriggerDelay="250").wait_ms_max == 250
+    assert parsed(minOffsetsPerTrigger="5", maxTriggerDelay="10s").wait_ms_max == 10_000
+    assert parsed(minOffsetsPerTrigger="5", maxTriggerDelay="15 m").wait_ms_max == parsed().wait_ms_max == 900_000
     assert parsed(retryTimeout="1h").retry_ms == 3_600_000
 
 
@@ -137,8 +137,8 @@ def test_options_travel_to_executors_and_are_a_key_of_connections() -> None:
             {"maxOffsetsPerTrigger": "10", "minOffsetsPerTrigger": "11"},
             "option minOffsetsPerTrigger=11 is more than maxOffsetsPerTrigger=10; it has to be at most that",
         ),
-        ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay='soon': it is a time as 500ms, 10s, 15m or 1h"),
-        ({"maxTriggerDelay": "5 parsecs"}, "option maxTriggerDelay='5 parsecs': it is a time as"),
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "option maxTriggerDelay='soon': it is a time as 500ms, 10s, 15m or 1h"),
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "5 parsecs"}, "option maxTriggerDelay='5 parsecs': it is a time as"),
         ({"minPartitions": "-1"}, "option minPartitions='-1': it is a whole number from 1 to 1000000"),
         ({"maxRecordsPerPartition": "x"}, "option maxRecordsPerPartition='x': it is a whole number from 1 on"),
         ({"consumerGroup": "my group"}, "option consumerGroup='my group': a group has at most 255 letters, digits, and the signs"),
@@ -200,3 +200,22 @@ def test_the_page_tells_of_every_option_and_of_no_other() -> None:
     rows = [line.split("|")[1] for line in page.partition("## Options")[2].partition("## How it behaves")[0].splitlines() if "| `" in line]
     told = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     assert sorted(told) == sorted((*CONNECTION_OPTIONS, *SOURCE_OPTIONS))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"batchBytes": "7"}, "option batchBytes is for writing, and this is a read; leave it out"),
+        ({"path": "/some/where"}, "load() is given a path, and topics have none; say what to read with the option subscribe"),
+        ({"maxTriggerDelay": "1m"}, "option maxTriggerDelay is of use only with minOffsetsPerTrigger; add that, or leave it out"),
+        ({"securityToken": "t"}, "option securityToken is given alone; it goes with accessKey and secretKey"),
+    ],
+)
+def test_an_option_that_would_be_passed_over_is_refused(options: dict[str, str], sentence: str) -> None:
+    assert refusal(**{"subscribe": "orders", **options}) == sentence
+
+
+def test_a_batch_has_no_triggers() -> None:
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
+        with pytest.raises(ConfigurationError, match=f"option {name} is about the batches of a stream; leave it out, or use readStream"):
+            parsed(subscribe="orders", **{name: "5"}).check_batch()

@@ -107,3 +107,11 @@ def test_the_guide_names_every_option() -> None:
 def test_options_of_a_read_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="for reading"):
         SinkOptions.of({"nameServer": "127.0.0.1:9876", "topic": "a", "subscribe": "b"})
+
+
+def test_exactly_once_has_no_batches_of_messages() -> None:
+    for name in ("batchMessages", "batchBytes"):
+        with pytest.raises(
+            ConfigurationError, match=f"option {name} is of no use with deliveryGuarantee=exactly-once: each row is a message"
+        ):
+            SinkOptions.of({"nameServer": "a:1", "deliveryGuarantee": "exactly-once", "transactionLog": "log", name: "10"})
