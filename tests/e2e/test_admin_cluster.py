@@ -10,7 +10,7 @@ from admin_room import administer, send
 from orbitmq.admin import Admin
 from orbitmq.client.session import ClientSession
 from orbitmq.client.settings import ClientSettings
-from orbitmq.common.errors import NotFound, RemoteUnavailable, RequestRefused
+from orbitmq.common.errors import NotFound, RequestRefused, WrongCall
 from orbitmq.testing.local_cluster import LocalCluster
 
 
@@ -98,7 +98,7 @@ def test_an_admin_uses_a_session_that_others_use_too_and_leaves_it_open(mq: Loca
                     assert "T" in await shared.topics.names()
         finally:
             await session.close()
-        with pytest.raises(RemoteUnavailable, match="this client is closed"):
+        with pytest.raises(WrongCall, match="this session is closed; make a new one"):
             async with Admin(session) as shared:
                 await shared.topics.names()
 

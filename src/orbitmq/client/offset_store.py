@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from orbitmq.client.queue_offsets import begin_offset, set_group_offset
+from orbitmq.client.queue_offsets import begin_offset, group_offset, set_group_offset
 from orbitmq.client.remembered_offsets import RememberedOffsets
 from orbitmq.client.session import ClientSession
 from orbitmq.common.errors import OrbitError
@@ -54,8 +54,10 @@ class OffsetStore(Protocol):
 class BrokerOffsets(RememberedOffsets):
     """Kept by the broker of each queue, for all members of the group."""
 
-    def __init__(self, session: ClientSession, group: str) -> None:
+    def __init__(self, session: ClientSession, group: str, *, reads_young: bool = True) -> None:
+        """`reads_young`: a group that never consumed a queue begins at its first message if that is still at hand."""
         super().__init__()
+        self._ask = begin_offset if reads_young else group_offset
         self._session = session
         self._group = group
         self._persisted: dict[MessageQueue, int] = {}
@@ -72,7 +74,7 @@ class BrokerOffsets(RememberedOffsets):
             self._persisted.pop(queue, None)  # somebody moved it: what the broker was told before counts no more
 
     async def read(self, queue: MessageQueue) -> int | None:
-        offset = await begin_offset(self._session, self._group, queue)
+        offset = await self._ask(self._session, self._group, queue)
         if offset is not None:
             self.update(queue, offset, may_go_back=True)
         if offset:  # a 0 may be the broker's rule for young queues, and kept nowhere yet

@@ -161,6 +161,11 @@ class QueueReader:
             return _PRESSURE_WAIT_S
         return 0
 
+    def why(self) -> str:
+        """Why the queue moves or does not: also what came up while the broker is being asked."""
+        obstacle = self._obstacle(self.queue)
+        return self.state if obstacle is None else obstacle.why
+
     def _look(self) -> Obstacle | None:
         obstacle = self._obstacle(self.queue)
         if obstacle is not None:

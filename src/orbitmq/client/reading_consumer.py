@@ -22,7 +22,7 @@ from orbitmq.client.queue_reader import Obstacle, QueueReader, ReadSettings
 from orbitmq.client.session import Cluster, SessionUser
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.running_info import CONSUMES_IN_ORDER, ConsumerRunningInfo, DirectResult, QueueProgress, TopicRates
-from orbitmq.protocol.bodies.subscriptions import TAG, MessageModel
+from orbitmq.protocol.bodies.subscriptions import TAG, ConsumeFromWhere, MessageModel
 from orbitmq.version import ROCKETMQ_VERSION
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,8 @@ class ReadingConsumer(SessionUser):
         if self.is_broadcasting:
             folder = settings.offsets_folder / self.session.settings.lasting_id() / self.wire_group
             return FileOffsets(folder / "offsets.json")
-        return BrokerOffsets(self.session, self.wire_group)
+        by_time = settings.consume_from is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP  # which finds what is young by itself
+        return BrokerOffsets(self.session, self.wire_group, reads_young=not by_time)
 
     def subscribe(self, topic: str, expression: str = "*", kind: str = TAG) -> None:
         """Want messages of a topic: all, those of some tags (`a || b`), or by an expression of another kind (`SQL92`)."""
@@ -194,7 +195,7 @@ class ReadingConsumer(SessionUser):
         cache, whereabouts = reader.cache, self._whereabouts(reader)
         return QueueReport(
             queue=reader.queue,
-            why=f"{reader.state}; {whereabouts}" if whereabouts else reader.state,
+            why=f"{reader.why()}; {whereabouts}" if whereabouts else reader.why(),
             next_offset=reader.next_offset,
             committed_offset=cache.commit_offset if cache.commit_offset is not None else self.offsets.known(reader.queue),
             broker_end=reader.broker_end,

@@ -40,13 +40,13 @@ def windows_of(path: Path, slots: int, queue_begin: int, queue_end: int) -> Roll
 def test_a_window_holds_for_messages_that_come_after_the_start_that_brought_it(tmp_path: Path) -> None:
     path = tmp_path / "config/timerwindows.json"
     assert windows_of(path, 10, 0, 7).of(6) == (1000, 50)
-    assert json.loads(path.read_bytes()) == [[0, 50], [7, 10]]
+    assert json.loads(path.read_bytes())["windows"] == [[0, 50], [7, 10]]
     again = windows_of(path, 20, 0, 9)
     assert [again.of(offset).roll_window_slots for offset in (0, 6, 7, 8, 9, 99)] == [50, 50, 10, 10, 20, 20]
     assert windows_of(path, 20, 8, 30).of(8).roll_window_slots == 10
-    assert json.loads(path.read_bytes()) == [[0, 10], [9, 20]]
+    assert json.loads(path.read_bytes())["windows"] == [[0, 10], [9, 20]]
     windows_of(path, 20, 9, 30)
-    assert json.loads(path.read_bytes()) == [[0, 20]]
+    assert json.loads(path.read_bytes())["windows"] == [[0, 20]]
 
 
 def test_a_queue_that_a_power_cut_made_shorter_goes_on_with_the_newest_window(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_queue_that_a_power_cut_made_shorter_goes_on_with_the_newest_window(tm
 
 def test_a_file_that_is_damaged_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "timerwindows.json"
-    for content in (b"{", b"[[1]]", b"[]", b"[[5, 10]]", b"[[0, 0]]", b"7"):
+    for content in (b"{", b"7", b"[]", b"{}", *(b'{"windows": %s}' % text for text in (b"[[1]]", b"[]", b"[[5, 10]]", b"[[0, 0]]", b"7"))):
         path.write_bytes(content)
         assert windows_of(path, 10, 0, 7).of(6).roll_window_slots == 50
         assert "timer_windows_unusable" in caplog.text

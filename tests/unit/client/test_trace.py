@@ -43,13 +43,13 @@ def test_everything_that_happens_to_a_message_is_told_and_found_by_its_id_and_ke
     async def scenario(cluster: EmbeddedCluster) -> None:
         async with Trace(cluster.name_server_address) as trace, Producer(cluster.name_server_address, group="p") as producer:
             producer.observers.append(trace)
-            result = await producer.send(Message("T", b"hello", tags="a", keys=["k", "l"]))
             received: list[ReceivedMessage] = []
             async with consuming(cluster, received.append, settings=FROM_FIRST) as consumer:
                 consumer.observers.append(trace)
+                result = await producer.send(Message("T", b"hello", tags="a", keys=["k", "l"]))
                 await producer.send(Message("T", b"x" * 5000))
                 await until(lambda: len(received) == 2)
-        messages = await written(cluster, 3)
+        messages = await written(cluster, 6)
         records = records_of(messages)
         published = [record for record in records if isinstance(record, Published)]
         first = next(record for record in published if record.msg_id == result.msg_id)

@@ -1,6 +1,6 @@
 """How far away a message may be before it is rolled, by when it came: `config/timerwindows.json`.
 
-    [[0, 172800], [5120, 1800]]     messages of the timer topic from offset 5120 on are rolled when they are 1800 slots away or more
+    {"windows": [[0, 172800], [5120, 1800]]}    from offset 5120 of the timer topic on messages are rolled that are 1800 slots away or more
 
 The window may be another one after a restart; a message keeps that of the time when it came. Else, read again to make a wheel anew, it
 would be taken for one that was rolled and was not, and lost, or for one that was not and was, and come twice (`timer`).
@@ -13,11 +13,13 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from orbitmq.broker.delay.timer_rules import Wheel
 from orbitmq.common import atomic_file
 from orbitmq.common.errors import DamagedFile, StoreError
+
+_WINDOWS: Final = "windows"
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +73,7 @@ class RollWindows:
     def _note(self) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            atomic_file.write(self._path, json.dumps(self._windows).encode())
+            atomic_file.write(self._path, json.dumps({_WINDOWS: self._windows}).encode())
         except OSError as error:
             raise StoreError(f"{self._path} cannot be written: {error}; free or mend its disk, then start again") from error
         log.info("timer_windows windows=%s", [tuple(each) for each in self._windows])
@@ -79,8 +81,8 @@ class RollWindows:
 
 def _decoded(data: bytes) -> list[_Window]:
     try:
-        windows = [_Window(int(offset), int(slots)) for offset, slots in json.loads(data)]
-    except (ValueError, TypeError) as error:
+        windows = [_Window(int(offset), int(slots)) for offset, slots in json.loads(data)[_WINDOWS]]
+    except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"no list of offsets and slots: {error}") from error
     if not windows or windows[0].offset != 0 or min(slots for _, slots in windows) < 1:
         raise ValueError(f"a list of windows that do not begin at 0, or hold nothing: {windows}")
