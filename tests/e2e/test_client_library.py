@@ -226,7 +226,7 @@ def test_a_group_has_one_consumer_in_a_session() -> None:
 
 def test_many_sends_to_a_topic_that_they_make_ask_for_its_route_once() -> None:
     async def scenario(cluster: EmbeddedCluster) -> None:
-        async with Producer(cluster.name_server_address) as producer:
+        async with Producer(cluster.name_server_address, settings=ProducerSettings(timeout_ms=30_000)) as producer:
             results = await asyncio.gather(*(producer.send(Message("T", b"x")) for _ in range(2_000)))
             assert {result.status for result in results} == {SendStatus.SEND_OK}
             assert "T" in producer.topics()
