@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from random import Random
 from typing import Final
 
 from orbitmq.client.credentials import Credentials
@@ -62,8 +62,12 @@ class ClientSettings:
         return replace(given, tls=self.tls)
 
     def client_id(self) -> str:
-        """How brokers know this client; two of one id are taken for one. In containers many have one address and one process id."""
-        return self._id(self.instance_name or f"{os.getpid()}#{Random().getrandbits(63)}#{next(_INSTANCES)}")
+        """How brokers know this client; two of one id are taken for one.
+
+        In containers many have one address and one process id. The time keeps members in the order in which they came, so that most
+        queues stay where they are when one joins.
+        """
+        return self._id(self.instance_name or f"{os.getpid()}#{time.time_ns()}#{next(_INSTANCES)}")
 
     def lasting_id(self) -> str:
         """The id under which this machine keeps what has to be there after a restart."""
