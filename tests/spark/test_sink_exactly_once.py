@@ -58,12 +58,14 @@ def test_a_batch_that_spark_repeats_is_seen_once(spark: SparkSession, mq: LocalC
     checkpoint = tmp_path / "checkpoint"
     run_stream(spark, mq, target, checkpoint)
     assert bodies(mq, target) == ALL
-    (record,) = (checkpoint / "transactions").iterdir()
+    (record,) = (path for path in (checkpoint / "transactions").iterdir() if path.is_dir())
     assert sorted(path.name for path in record.iterdir()) == [f"{batch}.{kind}" for batch in range(3) for kind in ("done", "parquet")]
     for path in (checkpoint / "commits").glob("*2*"):  # as if the driver had died before the last batch was noted
         path.unlink()
     run_stream(spark, mq, target, checkpoint)
     assert bodies(mq, target) == ALL
+    with pytest.raises(Exception, match=f"what this stream has delivered is in {checkpoint}/transactions, not in {tmp_path}/log"):
+        run_stream(spark, mq, target, checkpoint, transactionLog=str(tmp_path / "log"))
     rows = spark.read.parquet(str(record / "2.parquet")).select("topic", "uniqueKey").collect()
     assert {(row.topic, row.uniqueKey) for row in rows} < {(target, message.msg_id) for message in messages_in(mq.name_server, target)}
 

@@ -35,6 +35,7 @@ class ExactlyOnce:
     log: str
     query: str | None
     batch: int | None
+    checkpoint: str | None = None  # of a stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,12 +133,13 @@ def _exactly_once(texts: OptionTexts) -> ExactlyOnce | None:
             "deliveryGuarantee=exactly-once needs the option transactionLog: a folder that driver and executors see, "
             "for the record of what was delivered; a stream that has the option checkpointLocation keeps it there"
         )
-    place = texts.text("transactionLog") or f"{texts.text('checkpointLocation').rstrip('/')}/transactions"
+    checkpoint = absolute(texts.text("checkpointLocation").rstrip("/")) if texts.has("checkpointLocation") else None
+    place = absolute(texts.text("transactionLog")) if texts.has("transactionLog") else f"{checkpoint}/transactions"
     query = texts.text("transactionId") or None
     batch = texts.number("transactionBatch", 0)
     if batch is not None and query is None:
         raise ConfigurationError("option transactionBatch needs the option transactionId, of whose batches it is one")
-    return ExactlyOnce(absolute(place), query, batch)
+    return ExactlyOnce(place, query, batch, checkpoint)
 
 
 def _drops_reserved(texts: OptionTexts) -> bool:

@@ -18,6 +18,7 @@ from orbitmq.common.errors import ConfigurationError
 from orbitmq.spark.failures import plainly
 from orbitmq.spark.sink_columns import check_schema
 from orbitmq.spark.sink_options import SinkOptions
+from orbitmq.spark.transaction_log import check_place
 from orbitmq.spark.writer import Batch, abort, commit, task_ends, total, write_rows
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     """The writer for a stream of that schema; `overwrite` is the output mode complete, in which every row is sent again."""
     parsed = SinkOptions.of(options)
     check_schema(schema, has_topic=parsed.topic is not None)
-    if parsed.exactly_once and parsed.exactly_once.query:
+    once = parsed.exactly_once
+    if once and once.query:
         raise ConfigurationError("option transactionId is for batch writes: a stream has an id of its own, and numbers its batches")
+    if once and once.checkpoint:
+        check_place(once.log, once.checkpoint)
     return StreamWriter(parsed)

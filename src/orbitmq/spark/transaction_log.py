@@ -6,13 +6,17 @@
 Order rule: a batch is decided before its first message is committed, done after its last one, and the next begins when it is done. So all
 batches before the last one that was decided are done, and their files are needed no more but to tell what was done from what was never
 begun. A decision is made once.
+
+    <checkpoint>/transactions/place    where the record of this stream is: with another one, a batch that Spark repeats would be new
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import re
+from contextlib import suppress
 from enum import Enum
 from typing import Final
 
@@ -27,6 +31,8 @@ _DECIDED: Final = ".parquet"
 _DONE: Final = ".done"
 _NAME: Final = re.compile(r"(\d+)(\.parquet|\.done)")
 _QUERY: Final = re.compile(r"[\w.-]{1,200}")
+_PLACE: Final = "place"
+log = logging.getLogger(__name__)
 
 
 class BatchState(Enum):
@@ -106,3 +112,23 @@ class TransactionLog:
     def _files(self) -> set[tuple[int, str]]:
         found = map(_NAME.fullmatch, self._folder.names())
         return {(int(match[1]), match[2]) for match in found if match}
+
+
+def check_place(folder: str, checkpoint: str) -> None:
+    """Refuse a stream whose checkpoint was used with a record elsewhere; a checkpoint that is moved takes a record inside it along."""
+    inside = f"{checkpoint}/transactions"
+    place = "." if folder == inside else folder
+    try:
+        notes = folder_at(inside)
+        with suppress(FileExistsError):
+            notes.create(_PLACE, place.encode())
+        noted = notes.read(_PLACE).decode()
+    except OrbitError as problem:  # Spark may reach places that Arrow does not
+        log.warning("transaction_log_place_unknown checkpoint=%s problem='%s'; do not change transactionLog", checkpoint, problem)
+        return
+    if noted != place:
+        raise ConfigurationError(
+            f"the record of what this stream has delivered is in {inside if noted == '.' else noted}, not in {folder}: a batch that is "
+            f"repeated would be delivered twice. Set the option transactionLog as it was, or leave it out as it was; if the record has "
+            f"moved with all its files, delete {inside}/{_PLACE}"
+        )

@@ -93,8 +93,10 @@ def test_what_will_not_do_is_refused_in_one_sentence(options: dict[str, str], sa
 
 def test_the_record_of_what_was_delivered_is_in_the_checkpoint_unless_said_otherwise() -> None:
     once = {"deliveryGuarantee": "Exactly-Once"}
-    assert parsed(**once, checkpointLocation="/a/checkpoint/").exactly_once == ExactlyOnce("/a/checkpoint/transactions", None, None)
-    assert parsed(**once, checkpointLocation="/a", transactionLog="file:/b").exactly_once == ExactlyOnce("/b", None, None)
+    assert parsed(**once, checkpointLocation="/a/checkpoint/").exactly_once == ExactlyOnce(
+        "/a/checkpoint/transactions", None, None, "/a/checkpoint"
+    )
+    assert parsed(**once, checkpointLocation="/a", transactionLog="file:/b").exactly_once == ExactlyOnce("/b", None, None, "/a")
     assert parsed(**once, transactionLog="/b", transactionId="x", transactionBatch="7").exactly_once == ExactlyOnce("/b", "x", 7)
     assert parsed(checkpointLocation="/a").exactly_once is None
 

@@ -17,7 +17,7 @@ from orbitmq.spark.deciding import BatchDecision
 from orbitmq.spark.record_folder import DistantFolder, LocalFolder, RecordFolder, folder_at
 from orbitmq.spark.sink_options import SinkOptions, absolute
 from orbitmq.spark.staged_messages import Staged, each_of, packed, unpacked
-from orbitmq.spark.transaction_log import BatchState, TransactionLog
+from orbitmq.spark.transaction_log import BatchState, TransactionLog, check_place
 
 HALF = HalfPlace("T", "broker-a", 3, 1000, "7F0000010BDF5FFD2B274D39B986014B", "7F0000010BDF5FFD2B274D39B986014B")
 
@@ -53,6 +53,29 @@ def test_places_mean_the_same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_pa
     ]
     with pytest.raises(ConfigurationError, match=r"the transaction log cannot be at dbfs://x: .*; give the option transactionLog a path"):
         folder_at("dbfs://x")
+
+
+@pytest.mark.parametrize(("first", "then"), [("inside", "elsewhere"), ("elsewhere", "inside"), ("elsewhere", "third")])
+def test_a_stream_keeps_its_record_where_it_was(tmp_path: Path, first: str, then: str) -> None:
+    checkpoint = str(tmp_path / "checkpoint")
+    places = {"inside": f"{checkpoint}/transactions"}
+    for _ in range(2):
+        check_place(places.get(first, f"/{first}"), checkpoint)
+    with pytest.raises(ConfigurationError, match=f"is in {places.get(first, f'/{first}')}, not in {places.get(then, f'/{then}')}: a batch"):
+        check_place(places.get(then, f"/{then}"), checkpoint)
+    (tmp_path / "checkpoint" / "transactions" / "place").unlink()
+    check_place(places.get(then, f"/{then}"), checkpoint)
+
+
+def test_a_record_inside_a_checkpoint_moves_with_it(tmp_path: Path) -> None:
+    check_place(f"{tmp_path}/a/transactions", f"{tmp_path}/a")
+    (tmp_path / "a").rename(tmp_path / "b")
+    check_place(f"{tmp_path}/b/transactions", f"{tmp_path}/b")
+
+
+def test_a_checkpoint_that_only_spark_can_reach_is_no_reason_to_refuse(caplog: pytest.LogCaptureFixture) -> None:
+    check_place("/log", "dbfs://x")
+    assert "transaction_log_place_unknown checkpoint=dbfs://x" in caplog.text
 
 
 def test_a_batch_is_open_then_decided_then_done(tmp_path: Path) -> None:
