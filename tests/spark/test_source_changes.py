@@ -192,3 +192,24 @@ def test_a_topic_that_was_made_anew_fails_a_stream_or_is_followed_as_the_user_wa
         sent(mq.name_server, "anew", 4, first=103)
         collected.run(lenient)
         assert sorted(int(row["body"]) for row in collected.rows()) == [*range(20), *range(103, 107)]
+
+
+def test_a_topic_that_is_deleted_under_a_query_ends_it_or_is_left_out_as_the_user_wants(spark: SparkSession, tmp_path: Path) -> None:
+    strict, lenient = Collected(spark, tmp_path / "strict"), Collected(spark, tmp_path / "lenient")
+    with LocalCluster(topics={"doomed": 1, "lasting": 1}) as mq:
+        for topic in ("doomed", "lasting"):
+            sent(mq.name_server, topic, 5)
+        options = {"subscribe": "doomed,lasting", "startingOffsets": "earliest"}
+        ends = strict.start(read_stream(spark, mq.name_server, **options))
+        goes_on = lenient.start(read_stream(spark, mq.name_server, failOnDataLoss="false", **options))
+        try:
+            wait_until(lambda: len(strict.rows()) == len(lenient.rows()) == 10)
+            administer(mq, lambda admin: admin.topics.delete("doomed"))
+            sent(mq.name_server, "lasting", 5, first=5)
+            wait_until(lambda: not ends.isActive)
+            assert "messages from 5 on of queue doomed/broker-a/0 are lost: the queue does not exist any more" in str(ends.exception())
+            wait_until(lambda: len(lenient.rows()) == 15, goes_on)
+        finally:
+            ends.stop()
+            goes_on.stop()
+        assert [row for row in lenient.rows() if row["topic"] == "lasting"] == expected(mq.name_server, "lasting")

@@ -94,18 +94,23 @@ def _show(found: Report) -> None:
     _table([_figures(f"{row['topic']} {row['broker']}/{row['queue']}", row) for row in found.queues], "queue")
     _table([_figures(f"{row['topic']} {row['tag'] or '(none)'}", row) for row in found.tags], "tag")
     busiest = sorted(found.timeline, key=lambda each: -each["messages"])[:_BUSIEST]
-    shown = [{"busiest": moment(row["at_ms"]), **row, "per_s": f"{row['per_s']:.4g}"} for row in busiest if row["messages"]]
+    shown = [{"busiest": moment(row["at_ms"]), **row, "per_s": _figure(row["per_s"])} for row in busiest if row["messages"]]
     _table(shown, "busiest", ["topic", "messages", "per_s", "bytes"])
-    _table([{**row, "consumed_per_s": f"{row['consumed_per_s']:.4g}"} for row in found.groups], "group", ["topic", "lag", "consumed_per_s"])
+    _table([{**row, "consumed_per_s": _figure(row["consumed_per_s"])} for row in found.groups], "group", ["topic", "lag", "consumed_per_s"])
 
 
 def _figures(name: str, row: dict[str, Any]) -> dict[str, Any]:
     """A line that fits a terminal; all figures are in the page, and in JSON."""
     shown = {column: row[key] for column, key in _COLUMNS.items()}
-    return {"name": name, **{key: f"{value:.4g}" if isinstance(value, float) else value for key, value in shown.items()}}
+    return {"name": name, **{key: _figure(value) if isinstance(value, float) else value for key, value in shown.items()}}
 
 
 def _table(rows: list[dict[str, Any]], name: str, columns: list[str] | None = None) -> None:
     if rows:
         emit([{name: row.get("name"), **row} for row in rows], [name, *(columns or _COLUMNS)], "table")
         click.echo()
+
+
+def _figure(value: float) -> str:
+    """Four digits, and more only of large numbers."""
+    return f"{value:.4g}" if abs(value) < 10_000 else f"{value:.0f}"

@@ -76,7 +76,7 @@ class OptionTexts:
             raise self.refused(name, f"it is a whole number {bounds}")
         return int(text)
 
-    def duration_ms(self, name: str, default_ms: int) -> int:
+    def duration_ms(self, name: str, default_ms: int, low_ms: int = 0) -> int:
         """`500ms`, `10s`, `15m`, `1h`; a number alone is in milliseconds."""
         if not self.has(name):
             return default_ms
@@ -84,6 +84,8 @@ class OptionTexts:
         unit = _UNITS_MS.get(found[2] or "ms") if found else None
         if found is None or unit is None:
             raise self.refused(name, "it is a time as 500ms, 10s, 15m or 1h")
+        if int(found[1]) * unit < low_ms:
+            raise self.refused(name, f"it is {low_ms} ms at least")
         return int(found[1]) * unit
 
     def time_ms(self, name: str) -> int:

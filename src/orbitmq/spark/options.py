@@ -215,7 +215,7 @@ def connection(texts: OptionTexts) -> ClientSettings:
         name_servers=texts.text("nameServer"),
         namespace=texts.text("namespace"),
         credentials=_credentials(texts),
-        timeout_ms=max(1, texts.duration_ms("requestTimeout", 10_000)),
+        timeout_ms=texts.duration_ms("requestTimeout", 10_000, 1),
         tls=_tls(texts),
     )
     try:

@@ -61,6 +61,8 @@ class SinkOptions:
         texts = OptionTexts(options)
         if SourceOptions.is_meant(options):
             raise ConfigurationError("some of the options are for reading, and these rows are written; leave out what says what to read")
+        if texts.has("path"):
+            raise ConfigurationError("save() or start() is given a path, and topics have none; say where rows go with the option topic")
         body_size_max = texts.number("maxMessageSize", 1, 1 << 30) or 4 << 20
         rate_max = texts.number("maxMessagesPerSecond", 1)
         batch_messages = texts.number("batchMessages", 1, 32_768) or 4_000

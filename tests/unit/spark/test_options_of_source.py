@@ -137,6 +137,7 @@ def test_options_travel_to_executors_and_are_a_key_of_connections() -> None:
             {"maxOffsetsPerTrigger": "10", "minOffsetsPerTrigger": "11"},
             "option minOffsetsPerTrigger=11 is more than maxOffsetsPerTrigger=10; it has to be at most that",
         ),
+        ({"requestTimeout": "0s"}, "option requestTimeout='0s': it is 1 ms at least"),
         ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "option maxTriggerDelay='soon': it is a time as 500ms, 10s, 15m or 1h"),
         ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "5 parsecs"}, "option maxTriggerDelay='5 parsecs': it is a time as"),
         ({"minPartitions": "-1"}, "option minPartitions='-1': it is a whole number from 1 to 1000000"),

@@ -125,14 +125,19 @@ def test_list_shows_the_pipelines_of_a_folder_and_nothing_else(file: Path, tmp_p
     StatusFile(tmp_path / "out/checkpoint.status.json").write(status(State.RUNNING))  # and nobody holds the lock
     (tmp_path / "compose.yaml").write_text("services: {}\n")
     (tmp_path / "bad.yml").write_text("name: bad\nsource: {format: rate}\nsinks: []\n")
+    (tmp_path / "torn.yaml").write_text("name: torn\nsource: {format: rate\nsinks: []\n")
+    (tmp_path / "torn-compose.yaml").write_text("services: {\n")
     (tmp_path / "new.yaml").write_text(ARCHIVE.replace("name: archive", "name: new").replace("out/checkpoint", "out/new"))
     result = run("list", str(tmp_path))
     assert [(line.split()[0], line.split()[2]) for line in result.stdout.splitlines()[1:]] == [
         ("archive", "killed"),
         ("bad", "invalid"),
         ("new", "never"),
+        ("torn", "invalid"),
     ]
-    assert result.stderr == f"orbitmq: {tmp_path}/bad.yml:3: sinks is an empty list, and has to be a list with at least one member\n"
+    told = result.stderr.splitlines()
+    assert told[0] == f"orbitmq: {tmp_path}/bad.yml:3: sinks is an empty list, and has to be a list with at least one member"
+    assert told[1].startswith(f"orbitmq: {tmp_path}/torn.yaml")
     found = {row["name"]: row for row in json.loads(run("list", str(tmp_path), "-o", "json").stdout)}
     assert (found["archive"]["rows_out"], found["archive"]["lag"], found["new"]["batches"]) == (30, 7, None)
 

@@ -81,6 +81,7 @@ def test_a_batch_is_no_larger_than_a_message_may_be() -> None:
             {"deliveryGuarantee": "exactly-once", "transactionLog": "log", "transactionBatch": "1"},
             "option transactionBatch needs the option transactionId",
         ),
+        ({"path": "orders"}, "say where rows go with the option topic"),
         ({"topik": "orders"}, "option topik is not known; did you mean topic?"),
         ({"batchMessage": "1"}, "did you mean batchMessages?"),
     ],

@@ -22,6 +22,7 @@ from orbitmq.spark.pipeline.step_definition import steps
 
 _KEYS: Final = ("name", "source", "steps", "sinks", "trigger", "checkpoint", "conf")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_SECTION: Final = re.compile(r"^(source|sinks)\s*:", re.MULTILINE)
 
 
 def load(file: Path, settings: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Pipeline:
@@ -45,10 +46,14 @@ def load(file: Path, settings: Sequence[str] = (), environment: Mapping[str, str
 
 
 def is_pipeline(file: Path) -> bool:
-    """Whether a file means to be a pipeline: other YAML lies in the same folders."""
+    """Whether a file means to be a pipeline: other YAML lies in the same folders, and a mistake in a pipeline has to be told."""
     try:
         return {"source", "sinks"} <= set(document.load(file).table())
     except ConfigurationError:
+        pass
+    try:
+        return set(_SECTION.findall(file.read_text(errors="replace"))) == {"source", "sinks"}
+    except OSError:
         return False
 
 
