@@ -14,11 +14,11 @@ from orbitmq.client.credentials import Credentials
 from orbitmq.client.messages import Message, ReceivedMessage
 from orbitmq.client.outbox import ProducerSettings
 from orbitmq.client.producer import Producer
-from orbitmq.client.push_consumer import PushConsumer
+from orbitmq.client.push_consumer import ConsumerSettings, PushConsumer
 from orbitmq.client.queue_reader import WAITS_FOR_MESSAGES
 from orbitmq.client.session import ClientSession
 from orbitmq.client.settings import ClientSettings
-from orbitmq.common.errors import ConfigurationError
+from orbitmq.common.errors import ConfigurationError, WrongCall
 from orbitmq.embedded.cluster import EmbeddedCluster
 from orbitmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectOutcome, DirectResult
 from orbitmq.protocol.codes import RequestCode
@@ -328,3 +328,18 @@ def test_keys_are_read_from_a_file_and_never_printed(tmp_path_factory: pytest.Te
         Credentials.from_file(path)
     with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
         Credentials.from_file(path.with_name("none"))
+
+
+@pytest.mark.parametrize("settings", [FROM_FIRST, IN_ORDER], ids=["concurrent", "in order"])
+def test_a_second_start_is_refused_and_leaves_the_first_as_it_is(settings: ConsumerSettings) -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        seen: list[bytes] = []
+        await send_all(cluster, [b"1"])
+        async with consuming(cluster, lambda message: seen.append(message.body), settings=settings) as consumer:
+            tasks = asyncio.all_tasks()
+            with pytest.raises(WrongCall, match="this client was started before"):
+                await consumer.start()
+            assert {task.get_coro() for task in asyncio.all_tasks() - tasks if "repeat" in repr(task.get_coro())} == set()
+            await until(lambda: sorted(seen) == [b"1", b"first"])
+
+    run(scenario)

@@ -112,6 +112,7 @@ class PushConsumer(ReadingConsumer):
     async def start(self) -> None:
         """Join the group and consume from now on."""
         self._started_ms = self.session.clock.now_ms()
+        await self.membership.start()
         self._tasks = [
             asyncio.create_task(repeat(PERSIST_PERIOD_S, self._persist)),
             asyncio.create_task(repeat(WATCH_PERIOD_S, self._watch)),
@@ -119,7 +120,6 @@ class PushConsumer(ReadingConsumer):
         if self._locks is not None:
             self._tasks.append(asyncio.create_task(repeat(RENEWAL_PERIOD_S, self._renew_locks)))
             self._tasks.append(asyncio.create_task(repeat(LOCK_PERIOD_S, self._lock_missing)))
-        await self.membership.start()
 
     async def close(self) -> None:
         """Give the queues up, with the offsets up to where all was consumed; what listeners have now is waited for, not for ever."""

@@ -193,7 +193,7 @@ class ClientSession:
         fetch = self._fetches.get(topic)
         if fetch is None:
             fetch = self._fetches[topic] = asyncio.create_task(self._fetch(topic))
-            fetch.add_done_callback(lambda _: self._fetches.pop(topic, None))
+            fetch.add_done_callback(lambda done: self._fetched(topic, done))
         try:
             return await asyncio.shield(fetch)
         except asyncio.CancelledError:
@@ -201,6 +201,11 @@ class ClientSession:
             if fetch.cancelled() and caller is not None and not caller.cancelling():
                 raise RemoteUnavailable("this client was closed meanwhile") from None
             raise
+
+    def _fetched(self, topic: str, fetch: asyncio.Task[TopicRoute]) -> None:
+        self._fetches.pop(topic, None)
+        if not fetch.cancelled():
+            fetch.exception()  # whoever waited may be gone; then nobody is to be told
 
     def forget_route(self, topic: str) -> None:
         """Ask for it again when it is needed next: it led nowhere."""
