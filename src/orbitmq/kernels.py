@@ -24,6 +24,7 @@ KERNELS = (
     "orbitmq.common.crc",
     "orbitmq.message.record_read",
     "orbitmq.message.record_write",
+    "orbitmq.message.sql.record_tests",
     "orbitmq.message.tags",
     "orbitmq.protocol.command",
     "orbitmq.protocol.frame",

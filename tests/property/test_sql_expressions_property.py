@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 import sql_reference
 from orbitmq.common.errors import ExpressionIllegal
+from orbitmq.message.record_read import RecordCursor
+from orbitmq.message.record_write import Message, encode, record_size
 from orbitmq.message.sql.expression import Expression
 from sql_expressions import NAMES, VALUES, Choose, Tree, any_expression, damaged, debris, text_of
 
@@ -53,6 +55,29 @@ def test_an_expression_is_what_the_simple_way_says(tree: Tree, properties: list[
             raise AssertionError(f"{text} has no value for {each}, and was {found}") from None
         assert expression.evaluate(each.get) is wanted, (text, each)
         assert expression.matches(each.get) is (wanted is True)
+
+
+def record_with(properties: bytes) -> RecordCursor:
+    message, host = Message(b"T", b"body", born_host=bytes(8), born_time_ms=0, properties=properties), bytes(8)
+    record = bytearray(record_size(message, host))
+    encode(message, record, 0, 0, 0, 0, host)
+    return RecordCursor.on(bytes(record))
+
+
+raw_values = st.sampled_from(VALUES).map(str.encode) | st.integers(-(10**10), 10**10).map(b"%d".__mod__) | st.binary(max_size=6)
+raw_properties = st.lists(st.tuples(st.sampled_from(NAMES).map(str.encode), raw_values).map(b"\1".join), max_size=6).map(b"\2".join)
+
+
+@given(tree=trees(), records=st.lists(raw_properties | st.binary(max_size=30), min_size=1, max_size=8))
+@example(tree=("equality", ("name", "a"), [("=", ("text", "\ufffd"))]), records=[b"a\1\xff", b"a\1\xef\xbf\xbd\2", b"a\1\xed\xa0\x80"])
+def test_an_expression_is_the_same_of_a_stored_record(tree: Tree, records: list[bytes]) -> None:
+    try:
+        expression = Expression(text_of(tree))
+    except ExpressionIllegal:
+        return
+    for properties in records:
+        cursor = record_with(properties)
+        assert expression.matches_record(cursor) is expression.matches(cursor.property), (expression, properties)
 
 
 @given(text=texts() | st.text())

@@ -12,3 +12,9 @@ cdef class RecordCursor:
 cdef Py_ssize_t move(
     RecordCursor cursor, const unsigned char *p, Py_ssize_t at, Py_ssize_t end, bint check_body, bint check_record
 ) except? -1
+
+cdef const unsigned char *pointer(RecordCursor cursor) except? NULL
+
+cdef Py_ssize_t value_at(
+    const unsigned char *p, Py_ssize_t at, Py_ssize_t end, const unsigned char *name, Py_ssize_t name_size
+) except? -1

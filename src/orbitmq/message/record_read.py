@@ -123,21 +123,21 @@ class RecordCursor:
 
     def topic(self) -> bytes:
         """The name of the topic."""
-        return text_bytes(_pointer(self), self.topic_at, self.topic_size)
+        return text_bytes(pointer(self), self.topic_at, self.topic_size)
 
     def body(self) -> bytes:
         """The body as it is stored: compressed if the system flag says so."""
-        return text_bytes(_pointer(self), self.body_at, self.body_size)
+        return text_bytes(pointer(self), self.body_at, self.body_size)
 
     def properties(self) -> bytes:
         """The text of all properties, in UTF-8."""
-        return text_bytes(_pointer(self), self.properties_at, self.properties_size)
+        return text_bytes(pointer(self), self.properties_at, self.properties_size)
 
     def property(self, name: str) -> str | None:
         """The value of the last property of that name, None when there is none; the same as `properties.parse` would find."""
-        p: cython.p_const_uchar = _pointer(self)
+        p: cython.p_const_uchar = pointer(self)
         end: cython.Py_ssize_t = self.properties_at + self.properties_size
-        value: cython.Py_ssize_t = _value_at(p, self.properties_at, end, utf8(name), utf8_size(name))
+        value: cython.Py_ssize_t = value_at(p, self.properties_at, end, utf8(name), utf8_size(name))
         if value < 0:
             return None
         size: cython.Py_ssize_t = find(p, value, end, VALUE_END) - value
@@ -148,19 +148,19 @@ class RecordCursor:
 
     def tags_code(self) -> int:
         """The code of the record's tags, as its entry in a consume queue has it."""
-        p: cython.p_const_uchar = _pointer(self)
+        p: cython.p_const_uchar = pointer(self)
         end: cython.Py_ssize_t = self.properties_at + self.properties_size
-        value: cython.Py_ssize_t = _value_at(p, self.properties_at, end, TAGS_NAME, len(TAGS_NAME))
+        value: cython.Py_ssize_t = value_at(p, self.properties_at, end, TAGS_NAME, len(TAGS_NAME))
         return 0 if value < 0 else utf8_hash(p, value, find(p, value, end, VALUE_END))
 
     def born_host(self) -> bytes:
         """Who sent the message: 8 or 20 bytes."""
-        return text_bytes(_pointer(self), self.at + 48, 20 if self.sys_flag & BORN_HOST_V6 else 8)
+        return text_bytes(pointer(self), self.at + 48, 20 if self.sys_flag & BORN_HOST_V6 else 8)
 
     def store_host(self) -> bytes:
         """Who stored the message first: 8 or 20 bytes."""
         size: cython.Py_ssize_t = 20 if self.sys_flag & STORE_HOST_V6 else 8
-        return text_bytes(_pointer(self), self.body_at - 16 - size, size)
+        return text_bytes(pointer(self), self.body_at - 16 - size, size)
 
     def message(self) -> StoredMessage:
         """The whole record as a value of its own."""
@@ -275,8 +275,7 @@ def move(
 
 
 @cython.cfunc
-@cython.inline
-def _pointer(cursor: RecordCursor) -> cython.p_const_uchar:
+def pointer(cursor: RecordCursor) -> cython.p_const_uchar:
     """Where the bytes of the cursor's buffer begin, if its record still lies in them."""
     if not cursor.whole or cursor.at + cursor.size > len(cursor.buffer):
         raise ValueError("the cursor is on no whole record: `read` one first")
@@ -284,7 +283,7 @@ def _pointer(cursor: RecordCursor) -> cython.p_const_uchar:
 
 
 @cython.cfunc
-def _value_at(
+def value_at(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, name: cython.p_const_uchar, name_size: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
     """Where the value of the last property of that name begins; -1 when there is none."""

@@ -24,8 +24,7 @@ class ExpressionFilter:
     passes_bare_entries: Final = True
 
     def __init__(self, expression: Expression, data: FilterData | None = None) -> None:
-        self._expression = expression
-        self._evaluate = expression.evaluate
+        self.matches_record = expression.matches_record
         self._data = data
 
     def matches_entry(self, tags_code: int | None, unit: ExtUnit | None) -> bool:
@@ -35,13 +34,6 @@ class ExpressionFilter:
         if 8 * len(unit.bits) != data.bloom.bit_count:
             return True
         return has_bits(unit.bits, data.bloom.positions)
-
-    def matches_record(self, record: RecordCursor) -> bool:
-        try:  # as `Expression.matches`, whose call would be a quarter of it
-            return self._evaluate(record.property) is True
-        except ValueError as problem:
-            self._expression.tell(problem)
-            return False
 
 
 class RetryFilter:
@@ -59,4 +51,4 @@ class RetryFilter:
 
     def matches_record(self, record: RecordCursor) -> bool:
         known = self._find(record.property(RETRY_TOPIC) or "", self._group)
-        return known is None or known.expression.matches(record.property)
+        return known is None or known.expression.matches_record(record)

@@ -12,6 +12,7 @@ from typing import Final
 from orbitmq.common.errors import ExpressionIllegal
 from orbitmq.message.sql.evaluation import Lookup, test_of
 from orbitmq.message.sql.parser import parse
+from orbitmq.message.sql.record_tests import RecordMatcher
 
 CACHED_MAX: Final = 1_000  # expressions
 LONG_CACHED_MAX: Final = 32  # of those that take much memory
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 class Expression:
     """See above. `unread` is what stands behind the expression and is not part of it, as the original has it."""
 
-    __slots__ = ("_has_failed", "evaluate", "text", "unread")
+    __slots__ = ("_has_failed", "evaluate", "matches_record", "text", "unread")
 
     def __init__(self, text: str) -> None:
         parsed = parse(text)
@@ -31,6 +32,7 @@ class Expression:
         self.unread = None if parsed.unread_at is None else text[parsed.unread_at :]
         self._has_failed = False
         self.evaluate = test_of(parsed.node)  # true, false or None; ValueError where a value cannot be compared
+        self.matches_record = RecordMatcher(parsed.node, self.tell).matches  # the same as `matches`, of the record that a cursor stands on
 
     def __repr__(self) -> str:
         return f"Expression({self.text!r})"

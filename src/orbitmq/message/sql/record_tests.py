@@ -1,0 +1,210 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel: what an SQL92 expression is of a stored record, by the bytes of its properties.
+
+Says the same as `evaluation` does of the record's properties. What is usual, a property beside whole numbers or texts, NULL, and the logic
+around them, makes no object for a record; everything else is left to the function that `evaluation` makes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import cython
+
+from orbitmq.message.sql import tree
+from orbitmq.message.sql.comparison import number_of
+from orbitmq.message.sql.evaluation import test_of
+from orbitmq.message.sql.java_numbers import LONG_MAX, PLAIN_DIGITS_MAX
+from orbitmq.message.sql.tree import Node, NumberType
+
+if cython.compiled:
+    from cython.cimports.orbitmq.common.mem import find, same
+    from cython.cimports.orbitmq.message.record_read import RecordCursor, pointer, value_at
+else:
+    from orbitmq.common.mem import find, same
+    from orbitmq.message.record_read import RecordCursor, pointer, value_at
+
+OTHER, NOT, AND, OR, IS_NULL, ONE_OF, EQUAL, BELOW, UP_TO, ABOVE, FROM = range(11)
+_OTHER = cython.declare(cython.int, OTHER)
+_NOT = cython.declare(cython.int, NOT)
+_AND = cython.declare(cython.int, AND)
+_OR = cython.declare(cython.int, OR)
+_IS_NULL = cython.declare(cython.int, IS_NULL)
+_ONE_OF = cython.declare(cython.int, ONE_OF)
+_EQUAL = cython.declare(cython.int, EQUAL)
+_BELOW = cython.declare(cython.int, BELOW)
+_UP_TO = cython.declare(cython.int, UP_TO)
+_ABOVE = cython.declare(cython.int, ABOVE)
+_DIGITS_MAX = cython.declare(cython.Py_ssize_t, PLAIN_DIGITS_MAX)
+_VALUE_END = cython.declare(cython.int, 2)
+_NULL = cython.declare(cython.int, -1)  # beside 0 and 1
+_SIGNS = {"<": BELOW, "<=": UP_TO, ">": ABOVE, ">=": FROM}
+_REPLACEMENT = "\ufffd"  # in a text, it may stand for bytes that are none
+
+
+class RecordTest:
+    """A node of an expression."""
+
+    __slots__ = ("bound", "is_negated", "kind", "name", "operands", "other", "texts")
+
+    def __init__(self, kind: int, name: str = "") -> None:
+        self.kind = kind
+        self.name = name.encode()
+        self.operands: list[RecordTest] = []
+        self.texts: list[bytes] = []
+        self.is_negated = False
+        self.bound = 0
+        self.other: Any = None  # the function of `evaluation`
+
+
+class RecordMatcher:
+    """An expression; `tell` hears of values that cannot be compared."""
+
+    __slots__ = ("_tell", "_test")
+
+    def __init__(self, node: Node, tell: Callable[[ValueError], None]) -> None:
+        self._test = record_test(node)
+        self._tell = tell
+
+    def matches(self, record: RecordCursor) -> bool:
+        """Whether it is true of the record that the cursor stands on; not when it is NULL or a value cannot be compared."""
+        p: cython.p_const_uchar = pointer(record)
+        try:
+            return _value(self._test, record, p) == 1
+        except ValueError as problem:
+            self._tell(problem)
+            return False
+
+
+def record_test(node: Node) -> RecordTest:
+    """What works a node out."""
+    made: RecordTest | None = None
+    if isinstance(node, tree.And | tree.Or):
+        made = RecordTest(AND if isinstance(node, tree.And) else OR)
+        made.operands = [record_test(each) for each in node.operands]
+    elif isinstance(node, tree.Not):
+        made = RecordTest(NOT)
+        made.operands = [record_test(node.operand)]
+    elif isinstance(node, tree.IsNull) and isinstance(node.operand, tree.Property):
+        made = _of_property(IS_NULL, node.operand)
+    elif isinstance(node, tree.OneOf):
+        made = _one_of(node.operand, node.texts, node.negated)
+    elif isinstance(node, tree.Equal) and isinstance(node.left, tree.Property):
+        right = node.right
+        made = _one_of(node.left, [right.value], False) if isinstance(right, tree.Text) else _compared(EQUAL, node.left, right, node)
+    elif isinstance(node, tree.Ordered) and isinstance(node.left, tree.Property):
+        made = _compared(_SIGNS[node.sign], node.left, node.right, node)
+    if made is None:
+        made = RecordTest(OTHER)
+        made.other = test_of(node)
+    return made
+
+
+def _of_property(kind: int, operand: tree.Property) -> RecordTest | None:
+    """None for a name that no record can have."""
+    return RecordTest(kind, operand.name) if _is_plain(operand.name) else None
+
+
+def _is_plain(text: str) -> bool:
+    """Whether it is the same text if and only if it is the same bytes."""
+    return _REPLACEMENT not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _one_of(operand: tree.Property, texts: Any, is_negated: bool) -> RecordTest | None:
+    made = _of_property(ONE_OF, operand)
+    if made is None or not all(map(_is_plain, texts)):
+        return None
+    made.texts = [each.encode() for each in texts]
+    made.is_negated = is_negated
+    return made
+
+
+def _compared(kind: int, left: tree.Property, right: Node, node: Node) -> RecordTest | None:
+    number = number_of(right)
+    if number is None or number.type is NumberType.DOUBLE or not -LONG_MAX <= number.value <= LONG_MAX:
+        return None
+    made = _of_property(kind, left)
+    if made is not None:
+        made.bound = int(number.value)
+        made.other = test_of(node)  # for texts that are not just some digits
+    return made
+
+
+@cython.cfunc
+@cython.exceptval(-2)
+def _value(test: RecordTest, record: RecordCursor, p: cython.p_const_uchar) -> cython.int:
+    """1, 0, or -1 for NULL."""
+    if test.kind == _AND or test.kind == _OR:
+        return _chain(test, record, p, 1 if test.kind == _OR else 0)
+    if test.kind == _OTHER:
+        return _other(test, record)
+    if test.kind == _NOT:
+        return _not(_value(_first(test), record, p))
+    end: cython.Py_ssize_t = record.properties_at + record.properties_size
+    at: cython.Py_ssize_t = value_at(p, record.properties_at, end, test.name, len(test.name))
+    if test.kind == _IS_NULL:
+        return 1 if at < 0 else 0
+    if at < 0:
+        return _NULL
+    size: cython.Py_ssize_t = find(p, at, end, _VALUE_END) - at
+    if test.kind == _ONE_OF:
+        return _is_one_of(test, p, at, size)
+    if size > _DIGITS_MAX:
+        return _other(test, record)
+    number: cython.longlong = 0
+    i: cython.Py_ssize_t
+    for i in range(at, at + size):
+        if p[i] < 48 or p[i] > 57:
+            return _other(test, record)
+        number = number * 10 + (p[i] - 48)
+    if test.kind == _EQUAL:
+        return number == test.bound
+    if test.kind == _BELOW:
+        return number < test.bound
+    if test.kind == _UP_TO:
+        return number <= test.bound
+    return number > test.bound if test.kind == _ABOVE else number >= test.bound
+
+
+@cython.cfunc
+def _first(test: RecordTest) -> RecordTest:
+    return test.operands[0]
+
+
+@cython.cfunc
+@cython.exceptval(-2)
+def _not(value: cython.int) -> cython.int:
+    return value if value < 0 else 1 - value
+
+
+@cython.cfunc
+@cython.exceptval(-2)
+def _chain(test: RecordTest, record: RecordCursor, p: cython.p_const_uchar, decides: cython.int) -> cython.int:
+    """AND or OR, from the left and no further than to the first operand that decides."""
+    result: cython.int = 1 - decides
+    value: cython.int
+    operand: RecordTest
+    for operand in test.operands:
+        value = _value(operand, record, p)
+        if value == decides:
+            return decides
+        if value < 0:
+            result = _NULL
+    return result
+
+
+@cython.cfunc
+@cython.exceptval(-2)
+def _is_one_of(test: RecordTest, p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
+    text: bytes
+    for text in test.texts:
+        if len(text) == size and same(p, at, text, size):
+            return 0 if test.is_negated else 1
+    return 1 if test.is_negated else 0
+
+
+@cython.cfunc
+@cython.exceptval(-2)
+def _other(test: RecordTest, record: RecordCursor) -> cython.int:
+    """As `evaluation` says."""
+    value: Any = test.other(record.property)
+    return _NULL if value is None else 1 if value else 0
