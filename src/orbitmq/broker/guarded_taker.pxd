@@ -2,7 +2,8 @@
 from orbitmq.broker.hot_header cimport HotHeader
 
 cdef class GuardedTaker:
-    cdef object _taker, _guards, _limits, _topic_of_half
+    cdef object _taker, _guards, _topic_of_half
+    cdef long long _frame_max, _header_max
     cdef HotHeader _header
     cdef bytearray _content, _names
     cdef dict _allowed, _naming, _hosts

@@ -1,9 +1,11 @@
-"""A kernel behind guards gets single frames that were checked, and has nothing pending when others are served."""
+"""A kernel behind guards gets frames that were checked and no others, and has nothing pending when others are served."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from access_room import ALICE, signed
 from orbitmq.access.accounts import PERMISSIONS, Account, Accounts
@@ -16,6 +18,7 @@ from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command import RemotingCommand, SerializeType
 from orbitmq.protocol.frame import FrameLimits
 from orbitmq.protocol.headers.named_resources import ResourceKind
+from orbitmq.protocol.signature import SigningKey
 
 ACCOUNTS = Accounts(
     {ALICE.access_key: Account(access_key=ALICE.access_key, secret_key=ALICE.secret_key, topic_permission=PERMISSIONS["PUB"])}, ()
@@ -30,15 +33,18 @@ class Kernel:
         self.pending = 0
 
     def take(self, link: Any, buffer: bytearray, start: int, end: int) -> int:
-        request = frame.decode(buffer, start, end)
-        assert frame.frame_end(buffer, start, end, FrameLimits()) == end, "one frame at a time"
-        fields = request.ext_fields or {}
-        topic = fields["topic"] if request.code == RequestCode.END_TRANSACTION else fields["b"]
-        if topic == "Odd":
-            return start
-        self.taken.append(topic)
-        self.pending += 1
-        return end
+        while start < end:
+            stop = frame.frame_end(buffer, start, end, FrameLimits())
+            assert stop, "whole frames only"
+            request = frame.decode(buffer, start, stop)
+            fields = request.ext_fields or {}
+            topic = fields["topic"] if request.code == RequestCode.END_TRANSACTION else fields["b"]
+            if topic == "Odd":
+                return start
+            self.taken.append(topic)
+            self.pending += 1
+            start = stop
+        return start
 
     def end_turn(self) -> None:
         self.pending = 0
@@ -72,6 +78,30 @@ def test_what_is_not_allowed_or_not_known_is_left_with_nothing_pending() -> None
     for left in (unsigned, changed, other, send("Odd")):
         assert taken(send("A"), left, send("C")) == (["A"], 1, False)
     assert taken(send("A"), is_tls=True) == ([], 0, False)
+
+
+def test_whatever_the_kernel_leaves_each_frame_is_checked_some_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    signs: list[int] = []
+    sign = SigningKey.sign
+
+    def counted(self: SigningKey, content: bytes | memoryview) -> bytes:
+        signs.append(len(content))
+        return sign(self, content)
+
+    monkeypatch.setattr(SigningKey, "sign", counted)
+    for topics in (["A"] * 200, ["Odd"] * 200, ["A", "Odd"] * 100, (["A"] * 15 + ["Odd"]) * 12):
+        kernel = Kernel()
+        taker = GuardedTaker(kernel, [guard_of_accounts(lambda: ACCOUNTS, Audit(lambda: 0))], FrameLimits())
+        link: Any = SimpleNamespace(channel=SimpleNamespace(remote_address="10.0.0.1:1", is_tls=False), reading=True)
+        data = bytearray(b"".join(frame.encode(send(topic)) for topic in topics))
+        signs.clear()
+        at = 0
+        while at < len(data):
+            at = taker.take(link, data, at, len(data))
+            if at < len(data):  # the general way serves the next one
+                at = frame.frame_end(data, at, len(data), FrameLimits())
+        assert kernel.taken == [topic for topic in topics if topic != "Odd"]
+        assert len(topics) <= len(signs) <= 3 * len(topics)
 
 
 class Rules:
