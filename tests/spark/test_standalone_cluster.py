@@ -45,7 +45,7 @@ def batches(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
     assert process.stdout is not None
     for line in process.stdout:
         event = json.loads(line)
-        assert event.get("state") != "failed", event
+        assert event.get("state") != "failed", line
         if event["event"] == "batch":
             yield event
     raise AssertionError("the pipeline ended")
