@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -168,6 +169,9 @@ def test_what_is_refused_is_refused_with_the_same_code_and_words(pair: Pair, nam
 @pytest.mark.parametrize("name", ALLOWED)
 def test_what_is_allowed_is_answered_with_the_same_code(pair: Pair, name: str) -> None:
     original, ours = pair.both(ALLOWED[name])
+    while "NoSuchElementException" in (original.remark or ""):  # 4.9.7 has figures a second after its start, and fails before
+        time.sleep(0.2)
+        original, ours = pair.both(ALLOWED[name])
     assert ours.code == original.code not in (1, 16), (original, ours)
 
 
