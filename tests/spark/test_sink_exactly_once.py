@@ -60,12 +60,19 @@ def test_a_batch_that_spark_repeats_is_seen_once(spark: SparkSession, mq: LocalC
     assert bodies(mq, target) == ALL
     (record,) = (path for path in (checkpoint / "transactions").iterdir() if path.is_dir())
     assert sorted(path.name for path in record.iterdir()) == [f"{batch}.{kind}" for batch in range(3) for kind in ("done", "parquet")]
-    for path in (checkpoint / "commits").glob("*2*"):  # as if the driver had died before the last batch was noted
-        path.unlink()
+
+    def forget_last_batch() -> None:
+        """As if the driver had died before it was noted."""
+        for path in (checkpoint / "commits").glob("*2*"):
+            path.unlink()
+
+    forget_last_batch()
     run_stream(spark, mq, target, checkpoint)
     assert bodies(mq, target) == ALL
+    forget_last_batch()
     with pytest.raises(Exception, match=f"what this stream has delivered is in {checkpoint}/transactions, not in {tmp_path}/log"):
         run_stream(spark, mq, target, checkpoint, transactionLog=str(tmp_path / "log"))
+    assert bodies(mq, target) == ALL
     rows = spark.read.parquet(str(record / "2.parquet")).select("topic", "uniqueKey").collect()
     assert {(row.topic, row.uniqueKey) for row in rows} < {(target, message.msg_id) for message in messages_in(mq.name_server, target)}
 
