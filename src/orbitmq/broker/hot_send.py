@@ -14,19 +14,17 @@ from typing import Any
 
 import cython
 
-from orbitmq.broker.processors.send import OUTCOMES, SendProcessor, WaitKind
+from orbitmq.broker.made_answers import tell, tell_failure
+from orbitmq.broker.processors.send import SendProcessor, WaitKind
 from orbitmq.common.errors import MessageIllegal
 from orbitmq.common.topic_names import FORBIDDEN_TO_SEND, RETRY_PREFIX
 from orbitmq.message import flags, layout, properties
 from orbitmq.message.half_messages import PROPERTIES_ROOM as HALF_PROPERTIES_ROOM
-from orbitmq.protocol import frame
 from orbitmq.protocol.bodies.nameserver import PERM_WRITE
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.command import RemotingCommand, SerializeType
 from orbitmq.protocol.headers.send import SendMessageResponseHeader
-from orbitmq.remoting.dispatch import failure
 from orbitmq.store.config import FlushMode
-from orbitmq.store.group_commit import Outcome
 
 if cython.compiled:
     from cython.cimports.orbitmq.broker.hot_answers import Answers, AnswerTemplate, begin, end, put_id, put_text, put_value
@@ -229,7 +227,7 @@ class HotSends:
                 topic.count = topic.size = 0
             if self.on_commit is not None:
                 self.on_commit(False)
-            _tell_failure([*self._now.take(), *self._safe.take()], problem)
+            tell_failure([*self._now.take(), *self._safe.take()], problem)
             return None
         for topic in touched:
             self._general.listener.stored(topic.name, topic.count, topic.size)
@@ -239,40 +237,8 @@ class HotSends:
         for link, data in self._now.take():
             link.write(data)
         if self._safe.used:
-            self._store.when_safe(end_offset, partial(_tell, self._store, self._safe.take()), message_count)
+            self._store.when_safe(end_offset, partial(tell, self._store, self._safe.take()), message_count)
         return None
-
-
-def _tell(store: Any, answers: list[tuple[Any, bytes]], outcome: Outcome) -> None:
-    """Answer what waited for the disk."""
-    if outcome is Outcome.DONE:
-        for link, data in answers:
-            link.write(data)
-        return
-    code, remark = OUTCOMES.get(outcome, (ResponseCode.SERVICE_NOT_AVAILABLE, store.refusal))
-    for channel, answer in _commands(answers):
-        answer.code = code
-        answer.remark = remark
-        channel.send(answer)
-
-
-def _tell_failure(answers: list[tuple[Any, bytes]], problem: Exception) -> None:
-    """Answer what was not stored."""
-    for channel, answer in _commands(answers):
-        channel.send(failure(answer, problem))
-
-
-def _commands(answers: list[tuple[Any, bytes]]) -> list[tuple[Any, RemotingCommand]]:
-    """The answers one by one, and the channels they go to."""
-    commands = []
-    limits = frame.FrameLimits()
-    for link, data in answers:
-        at = 0
-        while at < len(data):
-            stop = frame.frame_end(data, at, len(data), limits)
-            commands.append((link.channel, frame.decode(data, at, stop)))
-            at = stop
-    return commands
 
 
 @cython.cfunc

@@ -100,7 +100,7 @@ def folder_at(place: str) -> RecordFolder:
     uri = parts._replace(scheme=_SCHEMES.get(parts.scheme, parts.scheme)).geturl()
     try:
         files, path = fs.FileSystem.from_uri(uri)
-    except (OSError, ValueError, NotImplementedError) as problem:  # the last: a file system that Arrow was built without
+    except (OSError, ValueError, NotImplementedError) as problem:  # Arrow raises the last where it was built without that file system
         raise ConfigurationError(
             f"the transaction log cannot be at {place}: {problem}; "
             "give the option transactionLog a path that driver and executors see, or an URI of s3, gs, abfs or hdfs"
