@@ -120,8 +120,9 @@ def check_place(folder: str, checkpoint: str) -> None:
     place = "." if folder == inside else folder
     try:
         notes = folder_at(inside)
-        with suppress(FileExistsError):
-            notes.create(_PLACE, place.encode())
+        if _PLACE not in notes.names():  # each batch comes here, and only the first one has to write
+            with suppress(FileExistsError):
+                notes.create(_PLACE, place.encode())
         noted = notes.read(_PLACE).decode()
     except OrbitError as problem:  # Spark may reach places that Arrow does not
         log.warning("transaction_log_place_unknown checkpoint=%s problem='%s'; do not change transactionLog", checkpoint, problem)

@@ -55,16 +55,15 @@ def test_places_mean_the_same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_pa
         folder_at("dbfs://x")
 
 
-@pytest.mark.parametrize(("first", "then"), [("inside", "elsewhere"), ("elsewhere", "inside"), ("elsewhere", "third")])
+@pytest.mark.parametrize(("first", "then"), [("a/transactions", "b"), ("b", "a/transactions"), ("b", "c")])
 def test_a_stream_keeps_its_record_where_it_was(tmp_path: Path, first: str, then: str) -> None:
-    checkpoint = str(tmp_path / "checkpoint")
-    places = {"inside": f"{checkpoint}/transactions"}
+    checkpoint, before, after = (str(tmp_path / name) for name in ("a", first, then))
     for _ in range(2):
-        check_place(places.get(first, f"/{first}"), checkpoint)
-    with pytest.raises(ConfigurationError, match=f"is in {places.get(first, f'/{first}')}, not in {places.get(then, f'/{then}')}: a batch"):
-        check_place(places.get(then, f"/{then}"), checkpoint)
-    (tmp_path / "checkpoint" / "transactions" / "place").unlink()
-    check_place(places.get(then, f"/{then}"), checkpoint)
+        check_place(before, checkpoint)
+    with pytest.raises(ConfigurationError, match=f"is in {before}, not in {after}: a batch"):
+        check_place(after, checkpoint)
+    (tmp_path / "a" / "transactions" / "place").unlink()
+    check_place(after, checkpoint)
 
 
 def test_a_record_inside_a_checkpoint_moves_with_it(tmp_path: Path) -> None:
