@@ -23,17 +23,17 @@ else:
     from orbitmq.common.mem import find, same
     from orbitmq.message.record_read import RecordCursor, pointer, value_at
 
-OTHER, NOT, AND, OR, IS_NULL, ONE_OF, EQUAL, BELOW, UP_TO, ABOVE, FROM = range(11)
-_OTHER = cython.declare(cython.int, OTHER)
-_NOT = cython.declare(cython.int, NOT)
-_AND = cython.declare(cython.int, AND)
-_OR = cython.declare(cython.int, OR)
-_IS_NULL = cython.declare(cython.int, IS_NULL)
-_ONE_OF = cython.declare(cython.int, ONE_OF)
-_EQUAL = cython.declare(cython.int, EQUAL)
-_BELOW = cython.declare(cython.int, BELOW)
-_UP_TO = cython.declare(cython.int, UP_TO)
-_ABOVE = cython.declare(cython.int, ABOVE)
+OTHER = cython.declare(cython.int, 0)
+NOT = cython.declare(cython.int, 1)
+AND = cython.declare(cython.int, 2)
+OR = cython.declare(cython.int, 3)
+IS_NULL = cython.declare(cython.int, 4)
+ONE_OF = cython.declare(cython.int, 5)
+EQUAL = cython.declare(cython.int, 6)
+BELOW = cython.declare(cython.int, 7)
+UP_TO = cython.declare(cython.int, 8)
+ABOVE = cython.declare(cython.int, 9)
+FROM = cython.declare(cython.int, 10)
 _DIGITS_MAX = cython.declare(cython.Py_ssize_t, PLAIN_DIGITS_MAX)
 _VALUE_END = cython.declare(cython.int, 2)
 _NULL = cython.declare(cython.int, -1)  # beside 0 and 1
@@ -133,20 +133,20 @@ def _compared(kind: int, left: tree.Property, right: Node, node: Node) -> Record
 @cython.exceptval(-2)
 def _value(test: RecordTest, record: RecordCursor, p: cython.p_const_uchar) -> cython.int:
     """1, 0, or -1 for NULL."""
-    if test.kind == _AND or test.kind == _OR:
-        return _chain(test, record, p, 1 if test.kind == _OR else 0)
-    if test.kind == _OTHER:
+    if test.kind == AND or test.kind == OR:
+        return _chain(test, record, p, 1 if test.kind == OR else 0)
+    if test.kind == OTHER:
         return _other(test, record)
-    if test.kind == _NOT:
+    if test.kind == NOT:
         return _not(_value(_first(test), record, p))
     end: cython.Py_ssize_t = record.properties_at + record.properties_size
     at: cython.Py_ssize_t = value_at(p, record.properties_at, end, test.name, len(test.name))
-    if test.kind == _IS_NULL:
+    if test.kind == IS_NULL:
         return 1 if at < 0 else 0
     if at < 0:
         return _NULL
     size: cython.Py_ssize_t = find(p, at, end, _VALUE_END) - at
-    if test.kind == _ONE_OF:
+    if test.kind == ONE_OF:
         return _is_one_of(test, p, at, size)
     if size > _DIGITS_MAX:
         return _other(test, record)
@@ -156,13 +156,13 @@ def _value(test: RecordTest, record: RecordCursor, p: cython.p_const_uchar) -> c
         if p[i] < 48 or p[i] > 57:
             return _other(test, record)
         number = number * 10 + (p[i] - 48)
-    if test.kind == _EQUAL:
+    if test.kind == EQUAL:
         return number == test.bound
-    if test.kind == _BELOW:
+    if test.kind == BELOW:
         return number < test.bound
-    if test.kind == _UP_TO:
+    if test.kind == UP_TO:
         return number <= test.bound
-    return number > test.bound if test.kind == _ABOVE else number >= test.bound
+    return number > test.bound if test.kind == ABOVE else number >= test.bound
 
 
 @cython.cfunc
