@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from orbitmq.client.transaction_producer import TransactionProducer, TransactionResult
     from orbitmq.common.errors import (
         ConfigurationError,
+        CorruptRecord,
         MessageIllegal,
         NotFound,
         OrbitError,
@@ -56,6 +57,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeLater",
     "ConsumerSettings",
+    "CorruptRecord",
     "Credentials",
     "LitePullConsumer",
     "LitePullSettings",
@@ -104,7 +106,7 @@ _MODULES = {
     "client.settings": "ClientSettings",
     "client.trace": "Trace",
     "client.transaction_producer": "TransactionProducer TransactionResult",
-    "common.errors": "ConfigurationError MessageIllegal NotFound OrbitError RemoteError RemoteTimeout RemoteUnavailable "
+    "common.errors": "ConfigurationError CorruptRecord MessageIllegal NotFound OrbitError RemoteError RemoteTimeout RemoteUnavailable "
     "RequestRefused RequestTimeout SendFailed WrongCall",
     "protocol.bodies.clients": "MessageQueue",
     "protocol.bodies.subscriptions": "SQL92 ConsumeFromWhere MessageModel",

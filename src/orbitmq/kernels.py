@@ -15,6 +15,7 @@ from types import ModuleType
 KERNELS = (
     "orbitmq.broker.guarded_taker",
     "orbitmq.broker.hot_answers",
+    "orbitmq.broker.hot_counts",
     "orbitmq.broker.hot_end",
     "orbitmq.broker.hot_header",
     "orbitmq.broker.hot_path",
@@ -31,6 +32,7 @@ KERNELS = (
     "orbitmq.protocol.header_binary",
     "orbitmq.protocol.header_scan",
     "orbitmq.protocol.header_write",
+    "orbitmq.remoting.budgets",
     "orbitmq.remoting.turns",
     "orbitmq.spark.arrow_texts",
     "orbitmq.spark.columns",

@@ -11,6 +11,9 @@ Order of a write, and what a crash after each step leaves:
     4  <file>.bak.tmp renamed to .bak, sync file new, .bak old
 
 The backup is replaced last, when the new content is safe: a damaged old file never takes the place of the only good copy.
+
+A write that fails did not happen: if step 3 cannot be synced, the file gets its old content back. One whose step 4 fails did happen: it is
+durable, and the log tells that the backup is one write older than it should be.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -38,20 +42,29 @@ def write(path: str | os.PathLike[str], data: bytes, *, keep_backup: bool = True
     target = Path(path).resolve()  # a link stays a link: what it points at is replaced
     temporary = _beside(target, ".tmp")
     old = _beside(target, ".bak.tmp")
-    mode = target.stat().st_mode & 0o777 if target.exists() else new_mode
+    replaces = target.exists()
+    backup = keep_backup and replaces and target.stat().st_size > 0
     try:
-        _write_synced(temporary, data, mode)
-        backup = keep_backup and target.exists() and target.stat().st_size > 0
-        if backup:
+        _write_synced(temporary, data, target.stat().st_mode & 0o777 if replaces else new_mode)
+        if replaces:
             _keep(target, old)
         temporary.replace(target)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary, old)
         raise
-    _sync_directory(target.parent)
-    if backup:
-        old.replace(backup_path(target))
+    try:
         _sync_directory(target.parent)
+    except OSError:
+        old.replace(target) if replaces else target.unlink()
+        raise
+    try:
+        if backup:
+            old.replace(backup_path(target))
+            _sync_directory(target.parent)
+        else:
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("backup_not_replaced file=%s reason=%r", target, error)
 
 
 def create(path: Path, data: bytes) -> None:
@@ -137,6 +150,13 @@ def _write_synced(path: Path, data: bytes, mode: int) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _remove(*paths: Path) -> None:
+    """Remove what a failed write left; a disk that refuses that too is no obstacle to the next write."""
+    for path in paths:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def _keep(source: Path, to: Path) -> None:

@@ -12,9 +12,9 @@ else:
     from orbitmq.common.mem import view
 
 try:
-    from isal.isal_zlib import crc32
+    from isal.isal_zlib import crc32 as crc32
 except ImportError:  # no wheel for this platform
-    from zlib import crc32
+    from zlib import crc32 as crc32
 
 
 @cython.cfunc

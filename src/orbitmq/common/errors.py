@@ -1,7 +1,20 @@
 """The errors that cross a floor: each says what happened, why, and what to do."""
 
+import errno
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+_FILE_REMEDIES: Final = {
+    errno.EACCES: "run this as a user that may use it, or name another place",
+    errno.EPERM: "run this as a user that may use it, or name another place",
+    errno.EROFS: "name a place that can be written to",
+    errno.ENOENT: "check the spelling of its path",
+    errno.ENOTDIR: "a part of its path is a file, check the spelling",
+    errno.EEXIST: "a part of its path is a file, check the spelling",  # where a folder was to be made
+    errno.EISDIR: "name a file",
+    errno.ENOSPC: "free some space, or name another place",
+    errno.EDQUOT: "free some space, or name another place",
+}
 
 
 class OrbitError(Exception):
@@ -10,6 +23,10 @@ class OrbitError(Exception):
 
 class ConfigurationError(OrbitError):
     """A setting that cannot be used; the message names where it stands, its value and what is allowed."""
+
+
+class UnusableConfigurationError(ConfigurationError):
+    """Settings of which each can be used, and which a server cannot work with."""
 
 
 class ProtocolError(OrbitError):
@@ -91,6 +108,10 @@ class StoreError(OrbitError):
     """The store cannot do what was asked; the error names the file, the reason and the remedy."""
 
 
+class StoreLockedError(StoreError):
+    """Somebody else has the store open."""
+
+
 class WriteFailed(StoreError):
     """The disk did not take what was to be written; nothing of it is in the store, and trying again later may succeed."""
 
@@ -105,3 +126,18 @@ class StoreFull(StoreError):
 
 class CorruptRecord(StoreError):
     """Bytes that are no whole message; the error says where they stand and what is wrong with them."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Why it failed, for people and peers: of the system's errors what it calls them, without their number and file."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or "for no reason that is known"
+
+
+def file_cause(error: OSError) -> str:
+    """Why a file cannot be used, and the remedy."""
+    return f"{reason_of(error)}; {_FILE_REMEDIES.get(error.errno or 0, 'check its path, and the disk that it is on')}"
+
+
+def os_error_text(error: OSError) -> str:
+    """An error of the system in one sentence: which file, why, and the remedy."""
+    return f"{error.filename or 'a file, or the output,'} cannot be used: {file_cause(error)}"

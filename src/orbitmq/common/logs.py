@@ -1,6 +1,9 @@
 """Logging set-up: `event key=value` lines, to standard error and, if wanted, to a rotating file; nothing happens at import time.
 
 The only module that touches the root logger; everybody else logs to `getLogger(__name__)`. Called once, by a command.
+
+Whatever a peer sent may be in a record or in its traceback: control characters are escaped here, for all of them. A line that does not
+begin with a blank is the beginning of a record.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ import sys
 from enum import Enum
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+
+from orbitmq.common.visible import visible, visible_json, visible_lines
 
 FILE_BYTES_MAX = 128 * 1024 * 1024
 FILES_KEPT = 10
@@ -36,16 +41,19 @@ def set_up(*, level: str = "INFO", log_format: LogFormat = LogFormat.TEXT, file:
 
 
 class _TextFormatter(logging.Formatter):
-    """`2026-01-31 12:00:00.123 INFO orbitmq.room event key=value`, one line per record but for tracebacks."""
+    """`2026-01-31 12:00:00.123 INFO orbitmq.room event key=value`, one line per record; the lines of its traceback are indented."""
 
     default_msec_format = "%s.%03d"
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
 
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = record.message.replace("\r", "\\r").replace("\n", "\\n")  # what a peer sent cannot forge a line
-        return super().formatMessage(record)
+    def format(self, record: logging.LogRecord) -> str:
+        record.message = visible(record.getMessage())
+        record.asctime = self.formatTime(record)
+        more = [record.exc_text or "" if not record.exc_info else self.formatException(record.exc_info), record.stack_info or ""]
+        lines = [line for text in more if text for line in visible_lines(text).split("\n")]
+        return "\n  ".join([self.formatMessage(record), *lines])
 
 
 class _JsonFormatter(logging.Formatter):
@@ -60,4 +68,4 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False)
+        return visible_json(json.dumps(fields, ensure_ascii=False))

@@ -56,7 +56,7 @@ _ESCAPE = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"}
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """The lines that hold an entry, continuations joined, each with the number of its first natural line."""
-    joined = ""
+    joined: list[str] = []
     first = 0
     for number, natural in enumerate(re.split(r"\r\n|\n|\r", text), start=1):
         line = natural.lstrip(_BLANK)
@@ -65,12 +65,13 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
                 continue
             first = number
         if (len(line) - len(line.rstrip("\\"))) % 2:
-            joined += line[:-1]
+            if joined or line != "\\":
+                joined.append(line[:-1])
             continue
-        yield first, joined + line
-        joined = ""
+        yield first, "".join([*joined, line])
+        joined = []
     if joined:
-        yield first, joined
+        yield first, "".join(joined)
 
 
 def _entry(line: str, number: int) -> Property:

@@ -7,22 +7,27 @@ no other from being stopped.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import resource
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from orbitmq.common.errors import OrbitError
+from orbitmq.common import short_collections
+from orbitmq.common.errors import OrbitError, os_error_text
 
 PARENT_LOOKED_AFTER_S: Final = 0.5
 
 log = logging.getLogger(__name__)
 
 Step = Callable[[], Awaitable[object] | object]
+
+
+class StopFailed(OrbitError):
+    """Parts that did not stop as they should; all others did."""
 
 
 class StartFailed(OrbitError):
@@ -54,7 +59,8 @@ class Services:
             try:
                 await _run(part.start)
             except BaseException as error:
-                await self.stop()
+                with suppress(StopFailed):  # it is logged; why the start failed is what counts
+                    await self.stop()
                 if isinstance(error, Exception):
                     raise StartFailed(f"{part.name} did not start: {describe(error)}") from error
                 raise
@@ -62,26 +68,32 @@ class Services:
             log.debug("started part=%r", part.name)
 
     async def stop(self) -> None:
-        """Stop what runs, last started first; every stop is tried."""
-        await self._end(lambda part: part.stop)
+        """Stop what runs, last started first; every stop is tried, and StopFailed says which did not succeed."""
+        if failures := await self._end(lambda part: part.stop):
+            raise StopFailed("; ".join(failures))
 
     async def kill(self) -> None:
         """Let go of what runs, in the same order, as the end of the process would."""
         await self._end(lambda part: part.kill)
 
-    async def _end(self, step: Callable[[_Part], Step | None]) -> None:
+    async def _end(self, step: Callable[[_Part], Step | None]) -> list[str]:
+        failures: list[str] = []
         while self._started:
             part = self._started.pop()
             try:
                 await _run(step(part))
                 log.debug("stopped part=%r", part.name)
-            except Exception:
-                log.exception("stop_failed part=%r", part.name)
+            except Exception as error:
+                log.error("stop_failed part=%r reason=%s", part.name, describe(error), exc_info=not isinstance(error, OrbitError))
+                failures.append(f"{part.name}: {describe(error)}")
+        return failures
 
 
 def describe(error: Exception) -> str:
     """What an error says, and its kind when it says nothing or is not one of ours."""
     text = str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return os_error_text(error)
     if isinstance(error, OrbitError) or (isinstance(error, OSError) and text):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -97,8 +109,8 @@ async def _run(step: Step | None) -> None:
 async def run_until_signal(services: Services, *, ready: Callable[[], object] = lambda: None, with_parent: bool = False) -> None:
     """Start `services`, call `ready`, stop them when SIGTERM or SIGINT comes; a signal during the start stops what has started.
 
-    With `with_parent` the end of the process that started this one is such a signal too. The process is the services' own: what is there
-    once they run stays, and full collections need not look at it.
+    With `with_parent` the end of the process that started this one is such a signal too. The process is the services' own, and so is its
+    garbage collector (`short_collections.py`).
     """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -127,13 +139,16 @@ async def run_until_signal(services: Services, *, ready: Callable[[], object] = 
             return
         finally:
             starting = False
-        gc.collect()
-        gc.freeze()
+        short_collections.begin()
         ready()
-        await stopping.wait()
+        while not stopping.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), short_collections.LOOK_AT_ALL_S)
+            short_collections.look_at_all()
         log.info("stopping signal=%s", received[0].name)
         await services.stop()
     finally:
+        short_collections.end()
         if watch is not None:
             watch.cancel()
         for number in signals:

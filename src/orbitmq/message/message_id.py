@@ -20,6 +20,7 @@ from orbitmq.message import hosts
 
 _CLOCK_SET_BACK_MS_MAX = 1_000_000  # within these, an id says that the month has just begun
 _OFFSET_SIZE = 8
+_SHOWN_MAX = 100  # characters of what is no id, in errors
 _UNIQUE_TAIL_SIZE = 12  # of a unique id: all but the address
 
 
@@ -78,7 +79,7 @@ def _unhex(text: str, sizes: tuple[int, int]) -> bytes:
     except ValueError:
         raw = b""
     if len(raw) not in sizes or len(text) != 2 * len(raw):
-        raise MessageIllegal(f"{text!r} is no message id: those have {2 * sizes[0]} or {2 * sizes[1]} hexadecimal digits")
+        raise MessageIllegal(f"{text[:_SHOWN_MAX]!r} is no message id: those have {2 * sizes[0]} or {2 * sizes[1]} hexadecimal digits")
     return raw
 
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from orbitmq.common.errors import MessageIllegal
 
 _VERSION: Final = "v1"
+_SHOWN_MAX: Final = 100  # characters of what is none, in errors
 
 
 class RecallHandle(NamedTuple):
@@ -31,7 +32,7 @@ class RecallHandle(NamedTuple):
         except (binascii.Error, ValueError):
             version = ""
         if version != _VERSION:
-            raise MessageIllegal(f"{text!r} is no recall handle; take the one of the SendResult of a message that comes later")
+            raise MessageIllegal(f"{text[:_SHOWN_MAX]!r} is no recall handle; take the one of the SendResult of a message that comes later")
         return cls(topic, broker_name, deliver_at_ms, msg_id)
 
     def text(self) -> str:

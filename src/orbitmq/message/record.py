@@ -64,6 +64,22 @@ def decode_all(buffer: Buffer, *, check_body: bool = True) -> Iterator[StoredMes
         at += result
 
 
+def decode_each(buffer: Buffer) -> Iterator[tuple[StoredMessage, str | None]]:
+    """The same with what is wrong with a record whose body is not the one that was stored; CorruptRecord where no next one can be found."""
+    cursor = RecordCursor()
+    at, end = 0, len(buffer)
+    while at < end:
+        flaw = None
+        result = cursor.read(buffer, at, end, True)
+        if result == Flaw.BODY_CRC:
+            flaw = flaw_text(result)
+            result = cursor.read(buffer, at, end, False)
+        if result <= 0:
+            raise CorruptRecord(f"no record at {at} of {end} bytes: {flaw_text(result)}")
+        yield cursor.message(), flaw
+        at += result
+
+
 def flaw_text(result: int) -> str:
     """In words, what `RecordCursor.read` found where it found no record."""
     return "a file ends there, blank from here on" if result == 0 else Flaw(result).reason

@@ -115,6 +115,57 @@ def test_a_full_disk_leaves_the_old_content_and_no_litter(tmp_path: Path, monkey
     assert sorted(p.name for p in tmp_path.iterdir()) == ["kvConfig.json", "kvConfig.json.bak"]
 
 
+class OneFault:
+    """A disk whose n-th call of those that change it fails."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fails: int) -> None:
+        self._left = fails
+        for name in Steps.NAMES:
+            monkeypatch.setattr(os, name, self._wrapped(getattr(os, name)))
+
+    def _wrapped(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*args: Any, **kwargs: Any) -> Any:
+            self._left -= 1
+            if self._left == -1:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(*args, **kwargs)
+
+        return step
+
+    @property
+    def is_over(self) -> bool:
+        return self._left < 0
+
+
+@pytest.mark.parametrize("keeps_backup", [True, False])
+@pytest.mark.parametrize("old", [OLD, b"", None], ids=["replaced", "empty", "new"])
+def test_a_write_that_fails_at_any_step_did_not_happen_and_leaves_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: bytes | None, keeps_backup: bool
+) -> None:
+    failures = 0
+    for fails in range(100):
+        path = tmp_path / str(fails) / "kvConfig.json"
+        path.parent.mkdir()
+        if old is not None:
+            path.write_bytes(old)
+        with monkeypatch.context() as patch:
+            fault = OneFault(patch, fails)
+            try:
+                atomic_file.write(path, NEW, keep_backup=keeps_backup)
+                is_written = True
+            except OSError:
+                is_written = False
+                failures += 1
+        if is_written:
+            assert path.read_bytes() == NEW, fails
+        else:
+            assert (path.read_bytes() if path.exists() else None) == old, fails
+            assert {each.name for each in path.parent.iterdir()} <= {"kvConfig.json"}, fails
+        if not fault.is_over:
+            break
+    assert failures >= 4
+
+
 def test_without_hard_links_the_backup_is_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = prepared(tmp_path)
 

@@ -102,7 +102,8 @@ def test_an_error_names_the_variable_or_the_command_line() -> None:
 def test_a_file_that_is_not_there_is_an_error() -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(BrokerSettings, file="/no/such/file", environment={})
-    assert str(caught.value) == "configuration file /no/such/file cannot be read: No such file or directory"
+    cause = "No such file or directory; check the spelling of its path"
+    assert str(caught.value) == f"configuration file /no/such/file cannot be read: {cause}"
 
 
 def test_a_refused_key_may_say_its_default(tmp_path: Path) -> None:
@@ -115,7 +116,7 @@ def test_warnings_name_unknown_keys_with_the_nearest_known_one_and_keys_without_
     assert load(BrokerSettings, file=file, environment=environment).warnings == (
         f"{file}:1: unknown key listenport is ignored: did you mean listenPort?",
         f"{file}:2: unknown key LISTENPORT is ignored: did you mean listenPort?",
-        f"{file}:3: unknown key wholly.different is ignored: no key has a name like it",
+        f"{file}:3: unknown key wholly.different is ignored: no key has a name like it.",
         "environment variable ORBITMQ_LISTEN_PROT: unknown key is ignored: did you mean ORBITMQ_LISTEN_PORT?",
         f"{file}:4: oldSwitch has no effect: It is always on.",
     )

@@ -15,10 +15,6 @@ from orbitmq.nameserver.config import NameServerConfig
 
 ORIGINAL = Path(__file__).parent / "original"
 BLACK_LIST_REMARK = "Can not update config in black list."
-DYNAMIC = (
-    "deleteTopicWithBrokerRegistration, enableAllTopicList, enableTopicList, needWaitForService, notifyMinBrokerIdChanged, "
-    "orderMessageEnable, returnOrderTopicConfigToBroker, supportActingMaster, waitSecondsForService"
-)
 
 
 def written(tmp_path: Path, text: str) -> str:
@@ -48,12 +44,13 @@ def test_every_key_of_the_original_is_declared_with_its_default(release: str) ->
     known = NameServerConfig.keys_by_name()
     deviations = {"rocketmqHome": "HOME", "kvConfigPath": "HOME/namesrv/kvConfig.json"}
     deviations |= {"configStorePath": "HOME/namesrv/namesrv.properties", "bindAddress": "0.0.0.0"}
+    assert NameServerConfig().use_tls is False
     listed = original_pairs(f"mqnamesrv-p-{release}.txt")
     for name, value in listed:
         if name in deviations:
             assert value == deviations[name]
         else:
-            assert known[name].default_text == value
+            assert known[name].default_text == value or (name == "useTLS" and known[name].default is None)
     names = {name for name, _ in listed}
     has_release = {key.name for key in known.values() if release[:3] in key.declared.releases and key.section not in ("tls", "authConfig")}
     assert has_release == names
@@ -73,10 +70,9 @@ def test_an_update_changes_what_code_reads_and_keeps_it_in_the_file(tmp_path: Pa
     path = tmp_path / "namesrv.conf"
     config = from_file(tmp_path, text)
     with caplog.at_level(logging.INFO):
-        config.update("enableTopicList = false\nwaitSecondsForService:7\nnoSuchKey=1\n")
+        config.update("enableTopicList = false\nwaitSecondsForService:7\n")
     assert (config.enable_topic_list, config.wait_seconds_for_service) == (False, 7)
     assert [record.getMessage() for record in caplog.records] == [
-        "config_update_ignored key=noSuchKey reason='no such key'",
         "config_updated key=enableTopicList old=true new=false",
         "config_updated key=waitSecondsForService old=45 new=7",
     ]
@@ -85,7 +81,6 @@ def test_an_update_changes_what_code_reads_and_keeps_it_in_the_file(tmp_path: Pa
     kept = path.read_text().splitlines()
     assert [line.split("=")[0] for line in kept] == sorted(line.split("=")[0] for line in kept)
     assert {"enableTopicList=false", "listenPort=19876", "some.plugin=x=1", "tls.server.keyPassword=geheim"} <= set(kept)
-    assert not any(line.startswith("noSuchKey") for line in kept)
     assert (tmp_path / "namesrv.conf.bak").read_text() == text
     assert "some.plugin=x=1" in config.render()
 
@@ -109,8 +104,18 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
         (
             "enableTopicList=false\nlistenPort=1",
             16,
-            f"{BLACK_LIST_REMARK} listenPort is read at start only: set it in the configuration file and restart. "
-            f"Keys that can be updated: {DYNAMIC}",
+            f"{BLACK_LIST_REMARK} listenPort is read at start only: set it in the configuration file and restart. Nothing was changed.",
+        ),
+        (
+            "defaultThreadPoolNums=9",
+            16,
+            f"{BLACK_LIST_REMARK} defaultThreadPoolNums has no effect here: One event loop serves all requests: there are no such threads. "
+            "Nothing was changed.",
+        ),
+        (
+            "enableTopicList=false\nenableTopicLists=true",
+            1,
+            "unknown key enableTopicLists: did you mean enableTopicList? Nothing was changed.",
         ),
         ("a=\\u00zz", 1, "string2Properties error: line 1: \\u must be followed by four hexadecimal digits"),
         (
@@ -155,3 +160,12 @@ def test_no_dynamic_key_holds_a_path() -> None:
 def test_an_update_without_content_is_no_update(tmp_path: Path) -> None:
     NameServerConfig(config_store_path=str(tmp_path / "store")).update("")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_updates_of_a_name_server_without_a_file_are_found_at_the_next_start(tmp_path: Path) -> None:
+    environment = {"ORBITMQ_CONFIG_STORE_PATH": str(tmp_path / "namesrv.properties"), "ORBITMQ_LISTEN_PORT": "19876"}
+    load(NameServerConfig, environment=environment).settings.update("enableTopicList=false")
+    load(NameServerConfig, environment=environment).settings.update("waitSecondsForService=7")
+    assert (tmp_path / "namesrv.properties").read_text() == "enableTopicList=false\nwaitSecondsForService=7\n"
+    again = load(NameServerConfig, environment=environment).settings
+    assert (again.enable_topic_list, again.wait_seconds_for_service) == (False, 7)

@@ -95,9 +95,10 @@ def test_a_stop_that_fails_is_logged_and_the_others_are_stopped(caplog: pytest.L
         await recorder.services.start()
         await recorder.services.stop()
 
-    asyncio.run(life())
+    with pytest.raises(service.StopFailed, match="b: ValueError: stuck"):
+        asyncio.run(life())
     assert recorder.events[2:] == ["stop b", "stop a"]
-    assert [record.getMessage() for record in caplog.records] == ["stop_failed part='b'"]
+    assert [record.getMessage() for record in caplog.records] == ["stop_failed part='b' reason=ValueError: stuck"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -109,8 +109,8 @@ def test_words_behind_an_expression_are_not_read_as_in_the_original(text: str, u
 
 
 def test_an_expression_may_be_long_but_not_deep() -> None:
-    chain = " OR ".join(f"a = {number}" for number in range(5000))
-    assert compiled(chain).matches({"a": "4999"}.get)
+    chain = " OR ".join(f"a = {number}" for number in range(1000))
+    assert compiled(chain).matches({"a": "999"}.get)
     deep = "(" * NESTING_MAX + "a = 1" + ")" * NESTING_MAX
     assert compiled(deep).matches({"a": "1"}.get)
     for text in (f"({deep})", "NOT " * 2000 + "a", "a" + " = 1" * 2000, "-" * 2000 + "1 = 1", "a" + " IS NULL" * 2000):

@@ -1,8 +1,9 @@
 """Layers: where the values of a settings class come from, and which one wins.
 
-From weak to strong: declared default < variable that the original reads (`ROCKETMQ_HOME`) < `-c` file < file named by `tls.config.file`
-(its keys only) < `ORBITMQ_*` environment < command line. A value that cannot be used stops the start with a ConfigurationError that says
-where it stands; a key that does not exist is a warning that names the nearest one that does.
+From weak to strong: declared default < variable that the original reads (`ROCKETMQ_HOME`) < `-c` file or, without one, what earlier
+run-time updates changed < file named by `tls.config.file` (its keys only) < `ORBITMQ_*` environment < command line. A value that cannot
+be used stops the start with a ConfigurationError that says where it stands; a key that does not exist is a warning that names the nearest
+one that does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from orbitmq.common import properties
 from orbitmq.common.config.keys import Key, Use
 from orbitmq.common.config.settings import MASK, Settings
 from orbitmq.common.config.tls import DEFAULT_TLS_CONFIG_FILE, TlsSettings
-from orbitmq.common.errors import ConfigurationError
+from orbitmq.common.errors import ConfigurationError, file_cause
 
 S = TypeVar("S", bound=Settings)
 
@@ -51,18 +52,27 @@ def load(
         if key.declared.original_env is not None and environment.get(key.declared.original_env):
             written[key.name] = _Text(environment[key.declared.original_env], key.declared.original_env)
     in_file = _read(file) if file is not None else []
-    _add(written, known, ((entry.key, _Text(entry.value, f"{file}:{entry.line}")) for entry in in_file), warnings)
+    _add(kind, written, ((entry.key, _Text(entry.value, f"{file}:{entry.line}")) for entry in in_file), warnings)
     if file is not None and kind.STORE_PATH:
         store_key = next(key for key in known.values() if key.attribute == kind.STORE_PATH)
         written[store_key.name] = _Text(str(Path(file).absolute()), "-c")
     strong = {key.name: _Text(environment[key.env], f"environment variable {key.env}") for key in known.values() if key.env in environment}
     warnings.extend(_misspelt_variables(known.values(), environment))
-    _add(strong, known, ((name, _Text(text, "command line")) for name, text in (flags or {}).items()), warnings)
+    _add(kind, strong, ((name, _Text(text, "command line")) for name, text in (flags or {}).items()), warnings)
     if issubclass(kind, TlsSettings):
-        _add(written, known, _tls_file(kind, {**written, **strong}), warnings)
-    written |= strong
+        _add(kind, written, _tls_file(kind, {**written, **strong}), warnings)
+    kept = _updates(kind, written | strong) if file is None else {}
+    warnings.extend(
+        f"{kept[name].where}: {name} as an update left it is not used: {strong[name].where} sets it too"
+        for name in kept
+        if name in strong and kept[name].text != strong[name].text
+    )
+    written |= kept | strong
     settings = kind(**{known[name].attribute: _value(known[name], text) for name, text in written.items()})
-    settings.remember_file({entry.key: entry.value for entry in in_file})
+    if file is not None:
+        settings.remember_file({entry.key: entry.value for entry in in_file})
+    else:
+        settings.remember_updates({name: text.text for name, text in kept.items()})
     warnings.extend(_without_effect(known, written))
     return Loaded(settings, tuple(warnings))
 
@@ -71,20 +81,29 @@ def _read(file: str) -> list[properties.Property]:
     try:
         return properties.parse(properties.decode(Path(file).read_bytes()))
     except OSError as error:
-        raise ConfigurationError(f"configuration file {file} cannot be read: {error.strerror}") from error
+        raise ConfigurationError(f"configuration file {file} cannot be read: {file_cause(error)}") from error
     except properties.PropertiesError as error:
         raise ConfigurationError(f"{file}:{error.line}: {error.problem}") from None
 
 
-def _add(written: dict[str, _Text], known: Mapping[str, Key], entries: Iterable[tuple[str, _Text]], warnings: list[str]) -> None:
+def _updates(kind: type[Settings], written: Mapping[str, _Text]) -> dict[str, _Text]:
+    """What updates changed before, of a server without a configuration file; of that file no other key counts."""
+    path = kind.updates_path({name: text.text for name, text in written.items()})
+    if path is None or not Path(path).is_file():
+        return {}
+    known = kind.keys_by_name()
+    found = [entry for entry in _read(path) if entry.key in known and known[entry.key].declared.dynamic]
+    return {entry.key: _Text(entry.value, f"{path}:{entry.line}") for entry in found}
+
+
+def _add(kind: type[Settings], written: dict[str, _Text], entries: Iterable[tuple[str, _Text]], warnings: list[str]) -> None:
     """Lay `entries` over what is written; a key that does not exist becomes a warning."""
+    known = kind.keys_by_name()
     for name, text in entries:
         if name in known:
             written[name] = text
         else:
-            near = difflib.get_close_matches(name, known, n=1) or [each for each in known if each.lower() == name.lower()]
-            hint = f"did you mean {near[0]}?" if near else "no key has a name like it"
-            warnings.append(f"{text.where}: unknown key {name} is ignored: {hint}")
+            warnings.append(f"{text.where}: unknown key {name} is ignored: {kind.hint(name)}")
 
 
 def _value(key: Key, text: _Text) -> Any:

@@ -8,6 +8,7 @@ attribute; `update` does, for the keys that are declared dynamic, all of them or
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import inspect
 import logging
@@ -15,10 +16,10 @@ import threading
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from orbitmq.common import atomic_file, properties
-from orbitmq.common.config.keys import Key, Value, key_of, to_text
+from orbitmq.common.config.keys import Key, Use, Value, key_of, to_text
 from orbitmq.common.errors import ConfigurationError, RequestRefused
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ SYSTEM_ERROR = 1
 NO_PERMISSION = 16
 BLACK_LIST_REMARK = "Can not update config in black list."
 MASK = "******"
+_ALIKE: Final = 0.8  # how much of two names has to be the same for one to be taken for a misspelling of the other
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,8 @@ class Settings:
     """The attribute that names the file which updates are kept in; a configuration file that was loaded takes its place."""
     BLACK_LIST: ClassVar[frozenset[str]] = frozenset()
     """Keys that the original never updates."""
+    NO_KEYS: ClassVar[Mapping[str, str]] = {}
+    """Names that many files have and that are keys of no release, and what to say of them."""
 
     def __post_init__(self) -> None:
         for key in self.all_keys():
@@ -48,6 +52,8 @@ class Settings:
             except ValueError as error:
                 raise ConfigurationError(f"{key.name}={getattr(self, key.attribute)}: allowed is {error}") from None
         object.__setattr__(self, "_in_file", {})
+        object.__setattr__(self, "_kept", {})
+        object.__setattr__(self, "_has_file", False)
         object.__setattr__(self, "_update_lock", threading.Lock())
 
     @classmethod
@@ -70,9 +76,31 @@ class Settings:
         """Every key under its name in files."""
         return {key.name: key for key in cls.all_keys()}
 
+    @classmethod
+    def hint(cls, name: str) -> str:
+        """Which key may be meant by a name that is none: first of those that are used, then of all."""
+        if name in cls.NO_KEYS:
+            return cls.NO_KEYS[name]
+        for keys in ([key for key in cls.all_keys() if key.declared.use is Use.USED], cls.all_keys()):
+            lower = {key.name.lower(): key.name for key in keys}
+            if near := difflib.get_close_matches(name.lower(), lower, n=1, cutoff=_ALIKE):
+                return f"did you mean {lower[near[0]]}?"
+        return "no key has a name like it."
+
     def remember_file(self, in_file: Mapping[str, str]) -> None:
         """Keep what the configuration file said, unknown keys too, so that no update discards it."""
         object.__setattr__(self, "_in_file", dict(in_file))
+        object.__setattr__(self, "_has_file", True)
+
+    def remember_updates(self, kept: Mapping[str, str]) -> None:
+        """Keep what earlier updates changed, of a server without a configuration file, so that no later update discards it."""
+        object.__setattr__(self, "_kept", dict(kept))
+
+    @classmethod
+    def updates_path(cls, texts: Mapping[str, str]) -> str | None:
+        """The file of the updates of a server without a configuration file, by the texts of keys that are set otherwise."""
+        store = next((key for key in cls.all_keys() if key.attribute == cls.STORE_PATH), None)
+        return None if store is None else texts.get(store.name) or to_text(store.default)
 
     def render(self, *, with_secrets: bool = False) -> str:
         """The sorted `key=value` lines that the original answers to "get config"; secrets are masked."""
@@ -85,10 +113,10 @@ class Settings:
         return [(key.name, _shown(key, text)) for key, text in texts if text is not None]
 
     def update(self, properties_text: str) -> None:
-        """Change dynamic keys while the server runs, and keep the whole configuration in its file; blocking, from any thread.
+        """Change dynamic keys while the server runs, and keep that in the configuration file; blocking, from any thread.
 
-        Everything is checked before anything changes: RequestRefused means that nothing did. Unknown keys are
-        ignored, as the original does.
+        Everything is checked before anything changes: RequestRefused names the key that cannot be changed, and means that nothing was.
+        A configuration file gets the whole configuration, as in the original; without one, the file of updates gets what they changed.
         """
         lock: threading.Lock = self._update_lock  # type: ignore[attr-defined]
         with lock:
@@ -96,6 +124,7 @@ class Settings:
             if not changes:
                 return
             self._persist(changes)
+            self.remember_updates(self._with_updates(changes))
             for key, value in changes.items():
                 log.info("config_updated key=%s old=%s new=%s", key.name, to_text(getattr(self, key.attribute)), to_text(value))
                 object.__setattr__(self, key.attribute, value)
@@ -110,17 +139,12 @@ class Settings:
         for name in wanted:
             if name in self.black_list():
                 raise RequestRefused(NO_PERMISSION, BLACK_LIST_REMARK)
-            if name in known and not known[name].declared.dynamic:
-                raise RequestRefused(
-                    NO_PERMISSION,
-                    f"{BLACK_LIST_REMARK} {name} is read at start only: set it in the configuration file and restart. "
-                    f"Keys that can be updated: {', '.join(sorted(key.name for key in self.all_keys() if key.declared.dynamic))}",
-                )
+            if name not in known:
+                raise RequestRefused(SYSTEM_ERROR, f"unknown key {name}: {self.hint(name)} Nothing was changed.")
+            if not known[name].declared.dynamic:
+                raise RequestRefused(NO_PERMISSION, f"{BLACK_LIST_REMARK} {_why_fixed(known[name])}. Nothing was changed.")
         changes = {}
         for name, text in wanted.items():
-            if name not in known:
-                log.warning("config_update_ignored key=%s reason='no such key'", name)
-                continue
             try:
                 value = known[name].parse(text)
             except ValueError as error:
@@ -136,11 +160,18 @@ class Settings:
         path = Path(str(getattr(self, self.STORE_PATH)))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            atomic_file.write(path, properties.write(self._texts(changes, with_secrets=True)).encode())
+            has_file: bool = self._has_file  # type: ignore[attr-defined]
+            texts = self._texts(changes, with_secrets=True) if has_file else self._with_updates(changes)
+            atomic_file.write(path, properties.write(texts).encode())
         except OSError as error:
             raise RequestRefused(
                 SYSTEM_ERROR, f"The configuration cannot be kept in {path} ({error.strerror}). Nothing was changed."
             ) from error
+
+    def _with_updates(self, changes: Mapping[Key, Value]) -> dict[str, str]:
+        """Name → text of what updates changed so far, sorted, with `changes`."""
+        kept: dict[str, str] = self._kept  # type: ignore[attr-defined]
+        return dict(sorted((kept | {key.name: to_text(value) or "" for key, value in changes.items()}).items()))
 
     def _texts(self, changes: Mapping[Key, Value], *, with_secrets: bool) -> dict[str, str]:
         """Name → text of what `render` lists, sorted, with `changes` in place."""
@@ -155,6 +186,16 @@ class Settings:
             else:
                 texts[key.name] = text if with_secrets else _shown(key, text)
         return dict(sorted(texts.items()))
+
+
+def _why_fixed(key: Key) -> str:
+    """Why an update may not change a key."""
+    declared = key.declared
+    if declared.use is Use.NO_EFFECT:
+        return f"{key.name} has no effect here: {declared.doc.rstrip('.')}"
+    if declared.use is Use.REFUSED:
+        return f"{key.name} is refused: {declared.doc.rstrip('.')}"
+    return f"{key.name} is read at start only: set it in the configuration file and restart"
 
 
 def _shown(key: Key, text: str) -> str:

@@ -46,7 +46,7 @@ class TlsSettings(Settings):
         name="tls.server.mode",
         important=True,
     )
-    tls_enable: bool = key(False, "Whether this process, as a client of others, speaks TLS.", name="tls.enable")
+    tls_enable: bool | None = key(None, "Whether this server speaks TLS to others, unless `useTLS` says so.", name="tls.enable")
     tls_config_file: str = key(
         DEFAULT_TLS_CONFIG_FILE,
         "Properties file with further `tls.*` keys, stronger than the `-c` file. The default one may be missing, one that is named not.",

@@ -25,10 +25,12 @@ READERS: Final[dict[NumberType, Callable[[str], int | float]]] = {
 
 def number_of(node: Node) -> tree.Number | None:
     """The number that a constant is, minus signs included."""
-    if isinstance(node, tree.Number):
-        return node
-    inner = number_of(node.operand) if isinstance(node, tree.Negated) else None
-    return None if inner is None else tree.Number(-inner.value, inner.type)
+    is_negative = False
+    while isinstance(node, tree.Negated):
+        node, is_negative = node.operand, not is_negative
+    if not isinstance(node, tree.Number):
+        return None
+    return tree.Number(-node.value, node.type) if is_negative else node
 
 
 def comparison(left: Node, right: Node) -> Comparison:

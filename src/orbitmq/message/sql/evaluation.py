@@ -213,7 +213,10 @@ def value_function(node: Node) -> ValueFunction:
         if number is not None:
             negative = number.value
             return lambda _: negative
-        inner = value_function(node.operand)  # no number, so NULL; but it may fail
+        operand: Node = node
+        while isinstance(operand, tree.Negated):
+            operand = operand.operand
+        inner = value_function(operand)  # no number, so NULL; but it may fail
 
         def nothing(get: Lookup) -> None:
             inner(get)

@@ -15,10 +15,13 @@ from orbitmq.common.errors import ExpressionIllegal
 from orbitmq.message.sql import tree
 from orbitmq.message.sql.comparison import comparison
 from orbitmq.message.sql.java_numbers import INT_MAX, LONG_MAX
-from orbitmq.message.sql.tokens import Kind, Token, described, problem, tokens_of
+from orbitmq.message.sql.tokens import Kind, Token, described, problem, quoted, words_of
 from orbitmq.message.sql.tree import CONSTANTS, And, Node, Or, is_boolean
 
+CHARS_MAX: Final = 65_536
+WORDS_MAX: Final = 4_096  # names, numbers, texts, operators and commas
 NESTING_MAX: Final = 100  # of parentheses, signs and comparisons within each other
+COST_MAX: Final = 2 * WORDS_MAX  # nodes that are worked out for a message; only a BETWEEN within a BETWEEN can have more of them than words
 _ORDERS: Final = (">", ">=", "<", "<=")
 _SEARCHES: Final = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 _AFTER_NOT: Final = (*_SEARCHES, "BETWEEN", "IN")
@@ -32,18 +35,30 @@ class _Part(NamedTuple):
     node: Node
     at: int
     depth: int = 1
+    cost: int = 1
 
 
 class Parsed(NamedTuple):
-    """The tree of an expression, which is true, false or NULL of every message; and where words begin that it goes without."""
+    """The tree of an expression, which is true, false or NULL of every message; and where words begin that it goes without.
+
+    `cost` is how many nodes are worked out for a message at most: BETWEEN works its left side out twice.
+    """
 
     node: Node
     unread_at: int | None
+    cost: int
 
 
 def parse(text: str) -> Parsed:
-    """What an expression says; ExpressionIllegal when it says nothing."""
+    """What an expression says; ExpressionIllegal when it says nothing, or is longer than is read."""
+    check_size(text)
     return _Parser(text).parse()
+
+
+def check_size(text: str) -> None:
+    """ExpressionIllegal when a text is longer than is read."""
+    if len(text) > CHARS_MAX:
+        raise ExpressionIllegal(f"it has {len(text)} characters, and at most {CHARS_MAX} are read (CHARS_MAX={CHARS_MAX}): shorten it")
 
 
 class _Parser:
@@ -51,14 +66,15 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = tokens_of(text)
-        self._next = 0
+        self._words = words_of(text)
+        self._read = 0
+        self._ahead: Token | None = None
         self._open = 0
 
     def parse(self) -> Parsed:
         whole = self._or()
         behind = self._token
-        return Parsed(self._truth(whole), None if behind.kind is Kind.END else behind.at)
+        return Parsed(self._truth(whole), None if behind.kind is Kind.END else behind.at, whole.cost + 1)
 
     # -- levels, from what binds least
 
@@ -75,7 +91,7 @@ class _Parser:
         parts = [first]
         while self._takes(word):
             parts.append(level())
-        return _Part(make(tuple(map(self._truth, parts))), first.at, self._deeper(*parts))
+        return self._part(make(tuple(map(self._truth, parts))), first.at, *parts)
 
     def _equality(self) -> _Part:
         left = self._comparison()
@@ -89,7 +105,7 @@ class _Parser:
                 negated = self._takes("NOT")
                 self._expect("NULL", "NULL" if negated else "NULL or NOT NULL")
                 is_null = tree.IsNull(left.node)
-                left = _Part(tree.Not(is_null) if negated else is_null, left.at, self._deeper(left))
+                left = self._part(tree.Not(is_null) if negated else is_null, left.at, left)
             else:
                 return left
 
@@ -98,7 +114,7 @@ class _Parser:
         while True:
             token = self._token
             if token.kind is Kind.SIGN and token.text in _ORDERS:
-                self._next += 1
+                self._ahead = None
                 left = self._ordered(token.text, left, self._unary())
                 continue
             negated = self._takes("NOT")
@@ -107,44 +123,48 @@ class _Parser:
                 if negated:
                     raise self._unexpected("CONTAINS, STARTSWITH, ENDSWITH, BETWEEN or IN")
                 return left
-            self._next += 1
+            self._ahead = None
             if word.text == "BETWEEN":
                 left = self._between(left, negated)
             elif word.text == "IN":
                 left = self._in(left, negated)
             else:
-                left = _Part(tree.Search(word.text, left.node, self._quoted(), negated), left.at, self._deeper(left))
+                left = self._part(tree.Search(word.text, left.node, self._quoted(), negated), left.at, left)
 
     def _unary(self) -> _Part:
         token = self._token
         if token.is_("+") or token.is_("-") or token.is_("NOT"):
-            self._next += 1
+            self._ahead = None
             with_sign = self._nested(self._unary)
             if token.text == "+":
                 return with_sign._replace(at=token.at)
             node = tree.Negated(with_sign.node) if token.text == "-" else tree.Not(self._truth(with_sign))
-            return _Part(node, token.at, self._deeper(with_sign))
+            return self._part(node, token.at, with_sign)
         return self._primary()
 
     def _primary(self) -> _Part:
         token = self._token
-        self._next += 1
+        kind = token.kind
+        node: Node
         if token.is_("("):
+            self._ahead = None
             inside = self._nested(self._or)
             self._expect(")", "an operator or `)`")
             return inside._replace(at=token.at)
-        if token.kind is Kind.NAME:
-            return _Part(tree.Property(token.text), token.at)
-        if token.kind is Kind.TEXT:
-            return _Part(tree.Text(_unquoted(token)), token.at)
-        if token.kind is Kind.INTEGER:
-            return _Part(self._integer(token), token.at)
-        if token.kind is Kind.FLOAT:
-            return _Part(self._float(token), token.at)
-        if token.kind is Kind.KEYWORD and token.text in _TRUTHS:
-            return _Part(tree.Truth(_TRUTHS[token.text]), token.at)
-        self._next -= 1
-        raise self._unexpected(_VALUE)
+        if kind is Kind.NAME:
+            node = tree.Property(token.text)
+        elif kind is Kind.TEXT:
+            node = tree.Text(_unquoted(token))
+        elif kind is Kind.INTEGER:
+            node = self._integer(token)
+        elif kind is Kind.FLOAT:
+            node = self._float(token)
+        elif kind is Kind.KEYWORD and token.text in _TRUTHS:
+            node = tree.Truth(_TRUTHS[token.text])
+        else:
+            raise self._unexpected(_VALUE)
+        self._ahead = None
+        return _Part(node, token.at)
 
     # -- operators, with what they refuse
 
@@ -154,13 +174,13 @@ class _Parser:
                 raise self._problem(part.at, "NULL beside `=` or `<>`", "IS NULL or IS NOT NULL, which is how to ask for that")
         if isinstance(left.node, tree.Truth) and isinstance(right.node, (tree.Text, tree.Number)):
             raise self._problem(right.at, "a constant that is neither TRUE nor FALSE", "one that can be equal to TRUE or FALSE")
-        return _Part(tree.Equal(left.node, right.node), left.at, self._deeper(left, right))
+        return self._part(tree.Equal(left.node, right.node), left.at, left, right)
 
     def _ordered(self, sign: str, left: _Part, right: _Part) -> _Part:
         for part in (left, right):
             if (isinstance(part.node, CONSTANTS) and not isinstance(part.node, tree.Number)) or is_boolean(part.node):
                 raise self._problem(part.at, f"what has no order beside `{sign}`", "a number or a property")
-        return _Part(tree.Ordered(sign, left.node, right.node), left.at, self._deeper(left, right))
+        return self._part(tree.Ordered(sign, left.node, right.node), left.at, left, right)
 
     def _between(self, left: _Part, negated: bool) -> _Part:
         low = self._unary()
@@ -168,12 +188,12 @@ class _Parser:
         high = self._unary()
         if negated:
             parts = self._ordered("<", left, low), self._ordered(">", left, high)
-            return _Part(Or(tuple(part.node for part in parts)), left.at, self._deeper(*parts))
+            return self._part(Or(tuple(part.node for part in parts)), left.at, *parts)
         lower, upper = low.node, high.node
         if isinstance(lower, tree.Number) and isinstance(upper, tree.Number) and comparison(upper, lower)(upper.value, lower.value) < 0:
             raise self._problem(high.at, "an upper end of BETWEEN below the lower one", f"one that is not below {lower.value}")
         parts = self._ordered(">=", left, low), self._ordered("<=", left, high)
-        return _Part(And(tuple(part.node for part in parts)), left.at, self._deeper(*parts))
+        return self._part(And(tuple(part.node for part in parts)), left.at, *parts)
 
     def _in(self, left: _Part, negated: bool) -> _Part:
         if not isinstance(left.node, tree.Property):
@@ -198,37 +218,45 @@ class _Parser:
     def _integer(self, token: Token) -> tree.Number:
         digits = token.text.rstrip("lL")
         if len(digits) > len(str(LONG_MAX)) or int(digits) > LONG_MAX:
-            raise self._problem(token.at, f"`{token.text}`", f"an integer up to {LONG_MAX}")
+            raise self._problem(token.at, quoted(token.text), f"an integer up to {LONG_MAX}")
         value = int(digits)
         return tree.Number(value, tree.NumberType.INT if value <= INT_MAX else tree.NumberType.LONG)
 
     def _float(self, token: Token) -> tree.Number:
         value = float(token.text)
         if not _DOUBLE_MIN <= value < float("inf"):
-            raise self._problem(token.at, f"`{token.text}`", "a decimal number above 0, within the range of a double; 0 is written as `0`")
+            raise self._problem(token.at, quoted(token.text), "a decimal number above 0, within the range of a double; 0 is written as `0`")
         return tree.Number(value, tree.NumberType.DOUBLE)
 
     def _quoted(self) -> str:
         token = self._token
         if token.kind is not Kind.TEXT:
             raise self._unexpected(Kind.TEXT.value)
-        self._next += 1
+        self._ahead = None
         return _unquoted(token)
 
     # -- words
 
     @property
     def _token(self) -> Token:
-        token = self._tokens[self._next]
-        if token.kind is Kind.NO_WORD:
-            raise self._problem(token.at, described(token), "a name, a number, a text in single quotes or an operator")
+        """The next word, read when it is first looked at."""
+        token = self._ahead
+        if token is None:
+            token = self._ahead = next(self._words)
+            self._read += 1
+            if token.kind is Kind.NO_WORD:
+                raise self._problem(token.at, described(token), "a name, a number, a text in single quotes or an operator")
+            if self._read > WORDS_MAX and token.kind is not Kind.END:
+                raise self._problem(token.at, f"more than {WORDS_MAX} words", f"at most so many (WORDS_MAX={WORDS_MAX})")
         return token
 
     def _takes(self, text: str) -> bool:
         """Step over that word, if it is next."""
-        found = self._token.is_(text)
-        self._next += found
-        return found
+        token = self._token
+        if token.text != text or not token.is_(text):
+            return False
+        self._ahead = None
+        return True
 
     def _expect(self, text: str, expected: str) -> None:
         if not self._takes(text):
@@ -250,15 +278,25 @@ class _Parser:
         self._open -= 1
         return inside
 
-    def _deeper(self, *parts: _Part) -> int:
-        depth = max(part.depth for part in parts) + 1
+    def _part(self, node: Node, at: int, *parts: _Part) -> _Part:
+        """A node that is made of these, within the limits."""
+        depth, cost = 1, 1
+        for part in parts:
+            cost += part.cost
+            if part.depth >= depth:
+                depth = part.depth + 1
         if depth > NESTING_MAX:
             raise self._too_deep()
-        return depth
+        if cost > COST_MAX:
+            found = f"a BETWEEN within others that takes more than {COST_MAX} steps for a message"
+            raise self._problem(at, found, f"at most so many (COST_MAX={COST_MAX}): write the comparisons out")
+        return _Part(node, at, depth, cost)
 
     def _too_deep(self) -> ExpressionIllegal:
         return self._problem(
-            self._token.at, f"more than {NESTING_MAX} operators within each other", "fewer: AND and OR need no parentheses"
+            self._token.at,
+            f"more than {NESTING_MAX} operators within each other",
+            f"fewer (NESTING_MAX={NESTING_MAX}): AND and OR need no parentheses",
         )
 
 

@@ -5,8 +5,9 @@ cdef class RecordTest:
     cdef public list operands, texts
     cdef public bint is_negated
     cdef public long long bound
-    cdef public object other
+    cdef public object node, other, text_set
 
 cdef class RecordMatcher:
     cdef RecordTest _test
-    cdef object _tell
+    cdef long long _cost
+    cdef object _evaluate, _tell

@@ -3,6 +3,9 @@
 
 Says the same as `evaluation` does of the record's properties. What is usual, a property beside whole numbers or texts, NULL, and the logic
 around them, makes no object for a record; everything else is left to the function that `evaluation` makes.
+
+Each comparison looks for its property among all of the record's. Where that would be too much, because both are many, the properties are
+parsed once, and the whole expression is left to `evaluation`.
 """
 
 from collections.abc import Callable
@@ -10,17 +13,18 @@ from typing import Any
 
 import cython
 
+from orbitmq.message.properties import parse
 from orbitmq.message.sql import tree
 from orbitmq.message.sql.comparison import number_of
-from orbitmq.message.sql.evaluation import test_of
+from orbitmq.message.sql.evaluation import Test, test_of
 from orbitmq.message.sql.java_numbers import LONG_MAX, PLAIN_DIGITS_MAX
 from orbitmq.message.sql.tree import Node, NumberType
 
 if cython.compiled:
-    from cython.cimports.orbitmq.common.mem import find, same
+    from cython.cimports.orbitmq.common.mem import find, same, text_bytes
     from cython.cimports.orbitmq.message.record_read import RecordCursor, pointer, value_at
 else:
-    from orbitmq.common.mem import find, same
+    from orbitmq.common.mem import find, same, text_bytes
     from orbitmq.message.record_read import RecordCursor, pointer, value_at
 
 OTHER = cython.declare(cython.int, 0)
@@ -38,37 +42,45 @@ _DIGITS_MAX = cython.declare(cython.Py_ssize_t, PLAIN_DIGITS_MAX)
 _VALUE_END = cython.declare(cython.int, 2)
 _NULL = cython.declare(cython.int, -1)  # beside 0 and 1
 _SIGNS = {"<": BELOW, "<=": UP_TO, ">": ABOVE, ">=": FROM}
+_SET_MIN = cython.declare(cython.Py_ssize_t, 8)  # texts of an IN that are looked up, not compared one by one
+LOOKUP_WORK_MAX = cython.declare(cython.longlong, 1 << 16)  # bytes of properties that all comparisons of a record may go over
 _REPLACEMENT = "\ufffd"  # in a text, it may stand for bytes that are none
 
 
 class RecordTest:
     """A node of an expression."""
 
-    __slots__ = ("bound", "is_negated", "kind", "name", "operands", "other", "texts")
+    __slots__ = ("bound", "is_negated", "kind", "name", "node", "operands", "other", "text_set", "texts")
 
     def __init__(self, kind: int, name: str = "") -> None:
         self.kind = kind
         self.name = name.encode()
         self.operands: list[RecordTest] = []
         self.texts: list[bytes] = []
+        self.text_set: Any = None  # the same, when they are many
         self.is_negated = False
         self.bound = 0
-        self.other: Any = None  # the function of `evaluation`
+        self.node: Any = None  # what `other` is made of
+        self.other: Any = None  # the function of `evaluation`, from its first use on
 
 
 class RecordMatcher:
-    """An expression; `tell` hears of values that cannot be compared."""
+    """An expression of that cost, and what `evaluation` made of it; `tell` hears of values that cannot be compared."""
 
-    __slots__ = ("_tell", "_test")
+    __slots__ = ("_cost", "_evaluate", "_tell", "_test")
 
-    def __init__(self, node: Node, tell: Callable[[ValueError], None]) -> None:
+    def __init__(self, node: Node, cost: int, evaluate: Test, tell: Callable[[ValueError], None]) -> None:
         self._test = record_test(node)
+        self._cost = cost
+        self._evaluate = evaluate
         self._tell = tell
 
     def matches(self, record: RecordCursor) -> bool:
         """Whether it is true of the record that the cursor stands on; not when it is NULL or a value cannot be compared."""
         p: cython.p_const_uchar = pointer(record)
         try:
+            if self._cost * record.properties_size > LOOKUP_WORK_MAX:
+                return self._evaluate(parse(record.properties()).get) is True
             return _value(self._test, record, p) == 1
         except ValueError as problem:
             self._tell(problem)
@@ -95,7 +107,7 @@ def record_test(node: Node) -> RecordTest:
         made = _compared(_SIGNS[node.sign], node.left, node.right, node)
     if made is None:
         made = RecordTest(OTHER)
-        made.other = test_of(node)
+        made.node = node
     return made
 
 
@@ -114,6 +126,7 @@ def _one_of(operand: tree.Property, texts: Any, is_negated: bool) -> RecordTest 
     if made is None or not all(map(_is_plain, texts)):
         return None
     made.texts = [each.encode() for each in texts]
+    made.text_set = frozenset(made.texts) if len(made.texts) >= _SET_MIN else None
     made.is_negated = is_negated
     return made
 
@@ -125,7 +138,7 @@ def _compared(kind: int, left: tree.Property, right: Node, node: Node) -> Record
     made = _of_property(kind, left)
     if made is not None:
         made.bound = int(number.value)
-        made.other = test_of(node)  # for texts that are not just some digits
+        made.node = node  # for texts that are not just some digits
     return made
 
 
@@ -196,6 +209,8 @@ def _chain(test: RecordTest, record: RecordCursor, p: cython.p_const_uchar, deci
 @cython.exceptval(-2)
 def _is_one_of(test: RecordTest, p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
     text: bytes
+    if test.text_set is not None:
+        return (text_bytes(p, at, size) in test.text_set) != test.is_negated
     for text in test.texts:
         if len(text) == size and same(p, at, text, size):
             return 0 if test.is_negated else 1
@@ -206,5 +221,7 @@ def _is_one_of(test: RecordTest, p: cython.p_const_uchar, at: cython.Py_ssize_t,
 @cython.exceptval(-2)
 def _other(test: RecordTest, record: RecordCursor) -> cython.int:
     """As `evaluation` says."""
+    if test.other is None:
+        test.other = test_of(test.node)
     value: Any = test.other(record.property)
     return _NULL if value is None else 1 if value else 0

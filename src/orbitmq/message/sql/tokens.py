@@ -2,17 +2,25 @@
 
 Always the longest word that fits. Spaces and comments (`/* … */`, and `-- …` up to the end of its line) stand between words. A `--` whose
 line does not end is two minus signs, as in the original. What is no word ends the list: it matters to a parser that gets so far.
+
+Words are read one at a time, as the parser asks for them. Invariant: no character is looked at more than a constant number of times. Two
+spellings would break that, and have a rule of their own: `--`, for which the last line end is found once, and a `0` before further digits,
+which is an integer that no operator can follow: the parser asks for one more word and stops.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
 from orbitmq.common.errors import ExpressionIllegal
 
 KEYWORDS: Final = frozenset(["NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH"])
+
+
+SHOWN_MAX: Final = 100  # characters of a word in errors
 
 
 class Kind(Enum):
@@ -40,35 +48,46 @@ class Token(NamedTuple):
         return self.text == text and self.kind in (Kind.KEYWORD, Kind.SIGN)
 
 
+_SPACE: Final = re.compile(r"[ \t\n\r\f]*")
 _WORD: Final = re.compile(
     r"""
-    (?P<space> [ \t\n\r\f]+ | --[^\n\r]*(?:\r\n|\n|\r) | /\*.*?\*/ )
+    (?P<name> [A-Za-z_$][A-Za-z0-9_$]* )
   | (?P<float> [0-9]+\.[0-9]*(?:[Ee][+-]?[0-9]+)? | \.[0-9]+(?:[Ee][+-]?[0-9]+)? | [0-9]+[Ee][+-]?[0-9]+ )
   | (?P<integer> 0 | [1-9][0-9]*[lL]? )
-  | (?P<name> [A-Za-z_$][A-Za-z0-9_$]* )
   | (?P<text> '(?:''|[^'])*' )
   | (?P<sign> <> | >= | <= | [=<>(),+-] )
+  | (?P<comment> /\*.*?\*/ )
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
+_LINE_END: Final = re.compile(r"\r\n|\n|\r")
 _KINDS: Final = {"float": Kind.FLOAT, "integer": Kind.INTEGER, "name": Kind.NAME, "text": Kind.TEXT, "sign": Kind.SIGN}
 
 
-def tokens_of(text: str) -> list[Token]:
+def words_of(text: str) -> Iterator[Token]:
     """The words in their order, with one of kind END, or NO_WORD, behind them."""
-    found = []
-    at = 0
-    while at < len(text):
-        word = _WORD.match(text, at)
+    space, match, kinds = _SPACE.match, _WORD.match, _KINDS
+    last_line_end = max(text.rfind("\n"), text.rfind("\r"))
+    end, size = 0, len(text)
+    while True:
+        at = space(text, end).end()  # type: ignore[union-attr]  # it matches everywhere
+        if at == size:
+            yield Token(Kind.END, "", size)
+            return
+        word = match(text, at)
         if word is None:
-            found.append(Token(Kind.NO_WORD, _no_word(text, at), at))
-            return found
-        group = word.lastgroup or ""
-        if group != "space":
-            found.append(_token(_KINDS[group], word.group(), at))
-        at = word.end()
-    found.append(Token(Kind.END, "", len(text)))
-    return found
+            yield Token(Kind.NO_WORD, _no_word(text, at), at)
+            return
+        end = word.end()
+        found = word.group()
+        if found == "-" and at < last_line_end and text.startswith("--", at):
+            end = _LINE_END.search(text, at).end()  # type: ignore[union-attr]  # there is one
+            continue
+        group = word.lastgroup
+        if group == "name" and (keyword := found.upper()) in KEYWORDS:
+            yield Token(Kind.KEYWORD, keyword, at)
+        elif group != "comment":
+            yield Token(kinds[group], found, at)  # type: ignore[index]  # each alternative is a group
 
 
 def problem(text: str, at: int, found: str, expected: str) -> ExpressionIllegal:
@@ -84,13 +103,12 @@ def described(token: Token) -> str:
     """A word as errors show it."""
     if token.kind is Kind.NO_WORD:
         return token.text
-    return "the end of the expression" if token.kind is Kind.END else f"`{token.text}`"
+    return "the end of the expression" if token.kind is Kind.END else quoted(token.text)
 
 
-def _token(kind: Kind, word: str, at: int) -> Token:
-    if kind is Kind.NAME and word.upper() in KEYWORDS:
-        return Token(Kind.KEYWORD, word.upper(), at)
-    return Token(kind, word, at)
+def quoted(word: str) -> str:
+    """A word, or its beginning, in backquotes."""
+    return f"`{word}`" if len(word) <= SHOWN_MAX else f"`{word[:SHOWN_MAX]}…`"
 
 
 def _no_word(text: str, at: int) -> str:
