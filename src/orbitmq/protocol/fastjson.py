@@ -20,41 +20,41 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from json.encoder import encode_basestring
 from operator import itemgetter
 from typing import Any, Final
 
 from orbitmq.common.errors import ProtocolError
+from orbitmq.common.slices import Slices, finish
+from orbitmq.protocol.json_reader import NESTING_MAX, STANDARD_DECODER, JsonReader, ObjectKey, is_deeper
 
-NESTING_MAX: Final = 256
+__all__ = [
+    "NESTING_MAX",
+    "Entries",
+    "Items",
+    "ObjectKey",
+    "bean",
+    "brief",
+    "dumps",
+    "dumps_in_slices",
+    "dumps_pretty",
+    "dumps_pretty_in_slices",
+    "loads",
+    "loads_in_slices",
+]
+
+_SHOWN_MAX: Final = 60  # characters of a value in errors
 
 
-class ObjectKey(Mapping[str, Any]):
-    """An object that is the key of a map: a read-only, hashable mapping whose members are plain values."""
-
-    __slots__ = ("_hash", "_members")
-
-    def __init__(self, members: Mapping[str, Any]) -> None:
-        self._members = dict(sorted(members.items()))
-        self._hash = hash(tuple(self._members.items()))
-
-    def __getitem__(self, name: str) -> Any:
-        return self._members[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __repr__(self) -> str:
-        return f"ObjectKey({self._members!r})"
+def brief(value: Any) -> str:
+    """A value as errors show it: its beginning, or what kind it is when it holds others."""
+    if isinstance(value, str):
+        return repr(value[:_SHOWN_MAX])
+    if value is None or isinstance(value, int | float):
+        return str(value)[:_SHOWN_MAX]
+    return "an array" if isinstance(value, list | tuple) else "an object"
 
 
 class _EmptyBean(dict[str, Any]):
@@ -68,169 +68,63 @@ def bean(**members: Any) -> dict[str, Any]:
 
 # --- reading -------------------------------------------------------------------------------------------------------
 
-_STANDARD_DECODER: Final = json.JSONDecoder(strict=False, parse_constant=lambda _name: None)
-_SPACE: Final = re.compile(r"[ \t\r\n\f\b]*")
-_BARE_KEY: Final = re.compile(r"[+-]?\d+(?:\.\d+)?|[A-Za-z_$][\w$]*", re.ASCII)
-_NUMBER: Final = re.compile(r"([+-]?(?:\d+(\.\d*)?|(\.\d+))([eE][+-]?\d+)?)([BSLFD]?)(?![\w.])", re.ASCII)
-_WORD: Final = re.compile(r"(?:true|false|null|undefined|NaN)\b", re.ASCII)
-_WORDS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None, "undefined": None, "NaN": None}
-_PLAIN_TEXT: Final = {quote: re.compile(rf"[^{quote}\\]*") for quote in "\"'"}
-_ESCAPE: Final = re.compile(r"u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|([0-7])|(.)", re.DOTALL)
-_HALF: Final = re.compile("[\ud800-\udfff]")
-_ESCAPED: Final = {"b": "\b", "f": "\f", "F": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "/": "/", "\\": "\\", '"': '"', "'": "'"}
+LARGE_CHARS: Final = 128 * 1024  # texts up to this size are given to the standard decoder in one call
+_DECODED_BYTES: Final = 1024 * 1024
+_REFUSED: Final = object()
 
 
 def loads(text: bytes | str) -> Any:
-    """The value that the text spells; ProtocolError, with the position, when it spells none."""
+    """Return the value that the text spells; ProtocolError, with the position, when it spells none."""
     if not isinstance(text, str):
-        try:
-            text = str(text, "utf-8")
-        except UnicodeDecodeError as error:
-            raise ProtocolError(f"body is not UTF-8: byte {error.start} of {len(error.object)} starts no character") from error
+        text = _utf8(text, 0, len(text))
+    value = _standard(text)
+    return value if value is not _REFUSED else finish(JsonReader(text, window_chars=0).read())
+
+
+def loads_in_slices(text: bytes | str) -> Slices[Any]:
+    """Do what `loads` does, in slices: a text that is large, or that only fastjson understands."""
+    if not isinstance(text, str):
+        text = yield from _decoded(text)
+    if len(text) > LARGE_CHARS:
+        return (yield from JsonReader(text).read())
+    value = _standard(text)
+    return value if value is not _REFUSED else (yield from JsonReader(text, window_chars=0).read())
+
+
+def _standard(text: str) -> Any:
+    """Read standard JSON that is not nested too deeply; _REFUSED when it is not that."""
     try:
-        return _STANDARD_DECODER.decode(text)
-    except RecursionError:
-        raise ProtocolError(f"JSON text is nested too deeply; up to {NESTING_MAX} levels are read") from None
-    except ValueError:
-        return _LenientReader(text).read()
+        value = STANDARD_DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return _REFUSED
+    if text.count("{") + text.count("[") > NESTING_MAX and is_deeper(value, NESTING_MAX):
+        return _REFUSED
+    return value
 
 
-class _LenientReader:
-    """Reads what the standard decoder refused, in one pass."""
-
-    __slots__ = ("_at", "_depth", "_text")
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-        self._depth = 0
-
-    def read(self) -> Any:
-        value = self._value()
-        if self._peek():
-            raise self._error("the text should have ended")
-        return value
-
-    def _error(self, what: str) -> ProtocolError:
-        near = self._text[self._at : self._at + 20]
-        return ProtocolError(f"bad JSON text at character {self._at} of {len(self._text)}: {what}, found {near!r}")
-
-    def _peek(self) -> str:
-        """Skip white space; the next character, or nothing at the end."""
-        space = _SPACE.match(self._text, self._at)
-        assert space is not None
-        self._at = space.end()
-        return self._text[self._at : self._at + 1]
-
-    def _value(self) -> Any:
-        first = self._peek()
-        if first == "{":
-            return self._object()
-        if first == "[":
-            return self._array()
-        if first == '"' or first == "'":
-            return self._string(first)
-        if number := _NUMBER.match(self._text, self._at):
-            return self._number(number)
-        if word := _WORD.match(self._text, self._at):
-            self._at = word.end()
-            return _WORDS[word.group()]
-        raise self._error("a value is expected")
-
-    def _number(self, match: re.Match[str]) -> int | float:
-        digits, fraction, bare_fraction, exponent, suffix = match.groups()
-        try:
-            value = float(digits) if fraction or bare_fraction or exponent or suffix in ("F", "D") else int(digits)
-        except ValueError as error:
-            raise self._error("a number of fewer digits is expected") from error
-        self._at = match.end()
-        return value
-
-    def _enter(self) -> None:
-        self._at += 1
-        self._depth += 1
-        if self._depth > NESTING_MAX:
-            raise self._error(f"at most {NESTING_MAX} levels of nesting are read")
-
-    def _leave(self) -> None:
-        self._at += 1
-        self._depth -= 1
-
-    def _array(self) -> list[Any]:
-        self._enter()
-        items: list[Any] = []
-        while self._peek() != "]":
-            items.append(self._value())
-            self._comma_unless("]")
-        self._leave()
-        return items
-
-    def _object(self) -> dict[Any, Any]:
-        self._enter()
-        members: dict[Any, Any] = {}
-        while (first := self._peek()) != "}":
-            key = self._key(first)
-            if self._peek() != ":":
-                raise self._error("':' is expected after a key")
-            self._at += 1
-            members[key] = self._value()
-            self._comma_unless("}")
-        self._leave()
-        return members
-
-    def _comma_unless(self, closing: str) -> None:
-        """Step over the comma that follows an item; the last item needs none, and may have one."""
-        following = self._peek()
-        if following == ",":
-            self._at += 1
-        elif following != closing:
-            raise self._error(f"',' or '{closing}' is expected")
-
-    def _key(self, first: str) -> str | ObjectKey:
-        if first == '"' or first == "'":
-            return self._string(first)
-        if first == "{":
-            start = self._at
-            try:
-                return ObjectKey(self._object())
-            except TypeError as error:
-                self._at = start
-                raise self._error("an object that is a key may hold plain values only") from error
-        if bare := _BARE_KEY.match(self._text, self._at):
-            self._at = bare.end()
-            return bare.group()
-        raise self._error("a key is expected")
-
-    def _string(self, quote: str) -> str:
-        start = self._at
-        self._at += 1
-        pieces: list[str] = []
-        while True:
-            plain = _PLAIN_TEXT[quote].match(self._text, self._at)
-            assert plain is not None
-            pieces.append(plain.group())
-            self._at = plain.end() + 1
-            if self._text.startswith(quote, plain.end()):
-                return _joined("".join(pieces))
-            escape = _ESCAPE.match(self._text, self._at)
-            if escape is None:
-                self._at = start
-                raise self._error("a text is not closed")
-            four, two, octal, letter = escape.groups()
-            if letter is None:
-                pieces.append(chr(int(four or two or octal, 16)))
-            elif letter in _ESCAPED:
-                pieces.append(_ESCAPED[letter])
-            else:
-                raise self._error("a known escape is expected after '\\'")
-            self._at = escape.end()
+def _decoded(data: bytes) -> Slices[str]:
+    """Decode UTF-8, all at once if that is quick."""
+    if len(data) <= _DECODED_BYTES or data.isascii():
+        return _utf8(data, 0, len(data))
+    pieces = []
+    start = 0
+    while start < len(data):
+        end = min(start + _DECODED_BYTES, len(data))
+        for before in range(min(3, len(data) - end) + 1):  # not within a character
+            if end == len(data) or data[end - before] & 0xC0 != 0x80:
+                end -= before
+                break
+        pieces.append(_utf8(data, start, end))
+        start = end
+        yield
+    return "".join(pieces)
 
 
-def _joined(text: str) -> str:
-    """The text with the halves of a character that came as two escapes put together."""
-    if _HALF.search(text) is None:
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+def _utf8(data: bytes, start: int, end: int) -> str:
+    try:
+        return str(data[start:end], "utf-8")
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"body is not UTF-8: byte {start + error.start} of {len(data)} starts no character") from error
 
 
 # --- writing -------------------------------------------------------------------------------------------------------
@@ -244,6 +138,9 @@ _SORTABLE_KEYS: Final[tuple[set[type], ...]] = ({str}, {int})
 _CONTAINERS: Final = frozenset({dict, list, tuple})
 _PLAIN_MEMBERS: Final = _CONTAINERS | {str, int, bool}
 _PLAIN_ITEMS: Final = _PLAIN_MEMBERS | {type(None)}
+_SCALARS: Final = frozenset({str, int, bool, float, type(None)})
+_NODES_PER_SLICE: Final = 2000  # values that are written in a slice
+_OPENED_NODES: Final = 20  # what a container that is written item by item costs beside its items
 
 
 def dumps(value: Any, *, standard_keys: bool = False) -> bytes:
@@ -257,14 +154,156 @@ def dumps(value: Any, *, standard_keys: bool = False) -> bytes:
         return encoder.encode(value).encode("utf-8", "replace")
     out: list[str] = []
     _write(value, out, None, standard_keys)
-    return "".join(out).encode("utf-8", "replace")
+    return _bytes(out)
 
 
 def dumps_pretty(value: Any) -> bytes:
     """The tab-indented text of the value, as configuration files hold it; a tuple, as an array of numbers, stays on one line."""
     out: list[str] = []
     _write(value, out, "\n", False)
-    return "".join(out).encode("utf-8", "replace")
+    return _bytes(out)
+
+
+def _bytes(pieces: list[str]) -> bytes:
+    return "".join(pieces).encode("utf-8", "replace")
+
+
+class Entries:
+    """A map whose entries are made while it is written in slices. No key comes twice."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        self.entries = entries
+
+
+class Items:
+    """An array whose items are made while it is written in slices."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self.items = items
+
+
+def dumps_in_slices(value: Any) -> Slices[bytes]:
+    """Do what `dumps` does, in slices; maps and arrays may also be `Entries` and `Items`."""
+    writer = _SliceWriter()
+    yield from writer.write(value, None)
+    return b"".join(writer.out)
+
+
+def dumps_pretty_in_slices(value: Any) -> Slices[bytes]:
+    """Do what `dumps_pretty` does, in slices; maps and arrays may also be `Entries` and `Items`."""
+    writer = _SliceWriter()
+    yield from writer.write(value, "\n")
+    return b"".join(writer.out)
+
+
+class _SliceWriter:
+    """Writes a value, and ends a slice after each _NODES_PER_SLICE values within it, wherever they are."""
+
+    __slots__ = ("_nodes", "out")
+
+    def __init__(self) -> None:
+        self.out: list[bytes] = []
+        self._nodes = 0  # in this slice
+
+    def write(self, value: Any, line: str | None) -> Slices[None]:
+        """Append the value's text; `line` as in `_write`."""
+        if type(value) in _SCALARS or _nodes(value) <= _NODES_PER_SLICE:
+            self.out.append(dumps(value) if line is None else _pretty(value, line))
+            return
+        is_map = isinstance(value, Mapping | Entries)
+        brackets = "{}" if is_map else "[]"
+        inner = None if line is None or isinstance(value, tuple) else line + "\t"
+        separator = brackets[0] + (inner or "")
+        part: list[Any] = []
+        for item in _items(value):
+            member = item[1] if is_map else item
+            if is_map and member is None:
+                continue
+            size = _nodes(member) + (_nodes(item[0]) if is_map else 0)
+            is_whole = size <= _NODES_PER_SLICE or type(member) in _SCALARS
+            if is_whole:
+                part.append(item)
+            self._nodes += size if is_whole else _OPENED_NODES
+            is_over = self._nodes >= _NODES_PER_SLICE
+            if part and (is_over or not is_whole):
+                self.out.append(separator.encode() + _part(part, is_map, inner))
+                separator = "," + (inner or "")
+                part = []
+            if is_over:
+                self._nodes = 0
+                yield
+            if not is_whole:
+                self.out.append(separator.encode() + (_key(item[0], inner) if is_map else b""))
+                separator = "," + (inner or "")
+                yield from self.write(member, inner)
+        if part:
+            self.out.append(separator.encode() + _part(part, is_map, inner))
+        elif separator[0] != ",":  # nothing came
+            self.out.append(dumps({} if is_map else []) if line is None else _pretty({} if is_map else [], line))
+            return
+        self.out.append(((line if inner is not None else None) or "").encode() + brackets[1].encode())
+
+
+def _items(value: Any) -> Iterable[Any]:
+    """What stands between the brackets: pairs of a map, items of an array; a snapshot, unless they are made while they are written."""
+    if isinstance(value, Entries):
+        return value.entries
+    if isinstance(value, Items):
+        return value.items
+    return list(value.items()) if isinstance(value, Mapping) else list(value)
+
+
+def _part(items: list[Any], is_map: bool, inner: str | None) -> bytes:
+    """Some items of a map or array without its brackets."""
+    if inner is None:
+        return dumps(dict(items) if is_map else items)[1:-1]
+    out: list[str] = []
+    _write_between(items, out, inner, False, is_map=is_map)
+    return _bytes(out)
+
+
+def _key(key: Any, inner: str | None) -> bytes:
+    out: list[str] = []
+    _write_key(key, out, inner, False)
+    return _bytes(out)
+
+
+def _pretty(value: Any, line: str) -> bytes:
+    out: list[str] = []
+    _write(value, out, line, False)
+    return _bytes(out)
+
+
+def _nodes(value: Any) -> int:
+    """How many values are in the value, long texts counted as several; counting ends above _NODES_PER_SLICE."""
+    if type(value) is str:
+        return 1 + (len(value) >> 5)
+    if type(value) in _SCALARS:
+        return 1
+    count = 0
+    pending = [value]
+    while pending and count <= _NODES_PER_SLICE:
+        container = pending.pop()
+        if isinstance(container, Entries | Items):
+            return _NODES_PER_SLICE + 1
+        if isinstance(container, Mapping):
+            container = container.values()
+        elif not isinstance(container, list | tuple | set | frozenset):
+            count += 1
+            continue
+        count += 1 + len(container)
+        if count > _NODES_PER_SLICE:
+            break
+        for item in container:
+            if type(item) is str:
+                count += len(item) >> 5
+            elif type(item) not in _SCALARS:
+                pending.append(item)
+    return count
 
 
 def _is_plain(value: Any, key_types: tuple[set[type], ...]) -> bool:
@@ -324,19 +363,27 @@ def _write_items(brackets: str, items: Any, out: list[str], line: str | None, st
     """Append a map's members or an array's items between their brackets; where there are none, a line of their indent all the same."""
     inner = "" if line is None else line + "\t"
     out.append(brackets[0] + inner)
+    _write_between(items, out, inner or None, standard_keys, is_map=brackets == "{}")
+    out.append((line or "") + brackets[1])
+
+
+def _write_between(items: Any, out: list[str], inner: str | None, standard_keys: bool, *, is_map: bool) -> None:
     separator = ""
     for item in items:
         out.append(separator)
-        separator = "," + inner
-        if brackets == "{}":
+        separator = "," + (inner or "")
+        if is_map:
             key, item = item
-            if isinstance(key, str) or (standard_keys and isinstance(key, int | float)):
-                out.append(encode_basestring(key if isinstance(key, str) else _ENCODER.encode(key)))
-            else:
-                _write(key, out, inner or None, standard_keys)
-            out.append(":")
-        _write(item, out, inner or None, standard_keys)
-    out.append((line or "") + brackets[1])
+            _write_key(key, out, inner, standard_keys)
+        _write(item, out, inner, standard_keys)
+
+
+def _write_key(key: Any, out: list[str], inner: str | None, standard_keys: bool) -> None:
+    if isinstance(key, str) or (standard_keys and isinstance(key, int | float)):
+        out.append(encode_basestring(key if isinstance(key, str) else _ENCODER.encode(key)))
+    else:
+        _write(key, out, inner, standard_keys)
+    out.append(":")
 
 
 def _double(value: float) -> str:

@@ -86,7 +86,7 @@ def _integer(members: dict[str, Any], name: str) -> int:
     try:
         number = int(value or 0)
     except (TypeError, ValueError, OverflowError):
-        raise ProtocolError(f"header member {name} is not a number: {value!r}") from None
+        raise ProtocolError(f"header member {name} is not a number: {fastjson.brief(value)}") from None
     if not -(1 << 31) <= number < 1 << 31:
-        raise ProtocolError(f"header member {name} is not a 32-bit number: {number}")
+        raise ProtocolError(f"header member {name} is not a 32-bit number: {fastjson.brief(number)}")
     return number

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
+from orbitmq.protocol.command import RemotingCommand
+
 Waiter = TypeVar("Waiter")
 
 
@@ -74,3 +76,8 @@ class InFlight(Generic[Waiter]):
         siblings.remove(opaque)
         if not siblings:
             del self._by_owner[entry.owner]
+
+
+def kept_bytes(request: RemotingCommand) -> int:
+    """How many bytes a request keeps as long as it is in flight, roughly."""
+    return len(request.body or b"") + sum(len(name) + len(value or "") for name, value in (request.ext_fields or {}).items())

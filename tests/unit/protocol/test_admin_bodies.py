@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import golden_data
 from orbitmq.common.errors import ProtocolError
+from orbitmq.common.slices import finish
 from orbitmq.protocol import fastjson, frame
 from orbitmq.protocol.bodies import admin_groups, admin_topics
 from orbitmq.protocol.bodies.admin_topics import TopicOffset
@@ -44,12 +45,12 @@ def members(body: bytes) -> Any:
 def test_golden_ends_of_queues_are_read_whole(body: bytes) -> None:
     queues, put_tps = admin_topics.decode_topic_stats(body)
     assert queues
-    assert members(admin_topics.encode_topic_stats(queues, put_tps))["offsetTable"] == members(body)["offsetTable"]
+    assert members(finish(admin_topics.encode_topic_stats(queues, put_tps)))["offsetTable"] == members(body)["offsetTable"]
 
 
 @pytest.mark.parametrize("body", golden(RequestCode.GET_CONSUME_STATS))
 def test_golden_progress_is_read_whole(body: bytes) -> None:
-    written = members(ConsumeStats.decode(body).encode())
+    written = members(finish(ConsumeStats.decode(body).encode()))
     assert all(
         {**ours, **theirs} == ours
         for ours, theirs in zip(*(each["offsetTable"].values() for each in (written, members(body))), strict=True)
@@ -59,14 +60,14 @@ def test_golden_progress_is_read_whole(body: bytes) -> None:
 
 @pytest.mark.parametrize("body", golden(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO))
 def test_golden_groups_of_a_topic_are_read_whole(body: bytes) -> None:
-    assert admin_groups.encode_group_list(admin_groups.decode_group_names(body)) == body
+    assert finish(admin_groups.encode_group_list(admin_groups.decode_group_names(body))) == body
 
 
 @pytest.mark.parametrize("body", golden(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET))
 def test_golden_reset_offsets_are_read_whole(body: bytes) -> None:
     offsets = admin_groups.decode_reset_offsets(body)
     assert members(admin_groups.encode_reset_offsets(offsets)) == members(body)
-    assert admin_groups.decode_reset_offsets(admin_groups.encode_reset_offsets_for_cpp(offsets)) == offsets
+    assert admin_groups.decode_reset_offsets(finish(admin_groups.encode_reset_offsets_for_cpp(offsets))) == offsets
 
 
 @pytest.mark.parametrize("body", golden(RequestCode.GET_CONSUMER_RUNNING_INFO))
@@ -97,18 +98,18 @@ def tables(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[MessageQueu
 
 @given(tables(st.builds(TopicOffset, longs, longs, longs)), rates)
 def test_ends_of_queues_come_back_as_they_were(table: dict[MessageQueue, TopicOffset], put_tps: float) -> None:
-    assert admin_topics.decode_topic_stats(admin_topics.encode_topic_stats(table, put_tps)) == (table, put_tps)
+    assert admin_topics.decode_topic_stats(finish(admin_topics.encode_topic_stats(table, put_tps))) == (table, put_tps)
 
 
 @given(tables(st.builds(ConsumedQueue, longs, longs, longs, longs)), rates)
 def test_progress_comes_back_as_it_was(table: dict[MessageQueue, ConsumedQueue], tps: float) -> None:
-    assert ConsumeStats.decode(ConsumeStats(table, tps).encode()) == ConsumeStats(table, tps)
+    assert ConsumeStats.decode(finish(ConsumeStats(table, tps).encode())) == ConsumeStats(table, tps)
 
 
 @given(tables(longs))
 def test_reset_offsets_come_back_as_they_were(table: dict[MessageQueue, int]) -> None:
     assert admin_groups.decode_reset_offsets(admin_groups.encode_reset_offsets(table)) == table
-    assert admin_groups.decode_reset_offsets(admin_groups.encode_reset_offsets_for_cpp(table)) == table
+    assert admin_groups.decode_reset_offsets(finish(admin_groups.encode_reset_offsets_for_cpp(table))) == table
 
 
 numbers = {name: longs for name, kind in QueueProgress.__annotations__.items() if kind == "int" and name != "cached_bytes"}

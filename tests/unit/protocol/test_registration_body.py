@@ -10,7 +10,7 @@ import pytest
 from orbitmq.common.errors import ProtocolError
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies import registration
-from orbitmq.protocol.bodies.nameserver import DataVersion, TopicConfig, TopicQueueMappingInfo
+from orbitmq.protocol.bodies.nameserver import ATTRIBUTES_MAX, MAPPED_QUEUES_MAX, DataVersion, TopicConfig, TopicQueueMappingInfo
 from orbitmq.protocol.bodies.registration import RegisterBrokerBody, body_crc32
 
 CONTENT = RegisterBrokerBody(
@@ -129,3 +129,31 @@ def test_a_topic_of_the_wrong_shape_is_refused(topic: str) -> None:
 
 def test_the_checksum_has_no_sign_bit() -> None:
     assert body_crc32(b"a") == zlib.crc32(b"a") & 0x7FFFFFFF != zlib.crc32(b"a")
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_large_registration_is_written_and_read_in_many_slices(compressed: bool) -> None:
+    content = RegisterBrokerBody(DataVersion(1, 1, 1), {f"topic-{number}": TopicConfig(f"topic-{number}") for number in range(20_000)})
+    body = content.encode(compressed=compressed)
+    assert sum(1 for _ in content.encode_in_slices(compressed=compressed)) >= 20
+    assert sum(1 for _ in RegisterBrokerBody.decode_in_slices(body, compressed=compressed)) >= 20
+    assert RegisterBrokerBody.decode(body, compressed=compressed) == content
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (RegisterBrokerBody(filter_servers=["f"] * (registration.FILTER_SERVERS_MAX + 1)), "filter servers"),
+        (RegisterBrokerBody(topics={"T": TopicConfig("T", attributes={f"a{n}": "" for n in range(ATTRIBUTES_MAX + 1)})}), "attributes"),
+        (
+            RegisterBrokerBody(
+                queue_mappings={"T": TopicQueueMappingInfo("T", "b", curr_id_map={n: n for n in range(MAPPED_QUEUES_MAX + 1)})}
+            ),
+            "queues on a broker",
+        ),
+    ],
+)
+@pytest.mark.parametrize("compressed", [False, True])
+def test_what_nobody_has_so_many_of_is_refused(content: RegisterBrokerBody, why: str, compressed: bool) -> None:
+    with pytest.raises(ProtocolError, match=why):
+        RegisterBrokerBody.decode(content.encode(compressed=compressed), compressed=compressed)

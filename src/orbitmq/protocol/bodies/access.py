@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orbitmq.common.errors import ProtocolError
+from orbitmq.common.slices import Slices, finish
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.nameserver import as_object, items, text, texts
 
@@ -114,8 +115,12 @@ class AclInfo:
 
 def encode_list(infos: Iterable[UserInfo | AclInfo], *, pretty: bool = False) -> bytes:
     """The answers to 3005 and 3010, and what is kept of both."""
-    values = [info.to_json() for info in infos]
-    return fastjson.dumps_pretty(values) if pretty else fastjson.dumps(values)
+    return finish(encode_list_in_slices(infos, pretty=pretty))
+
+
+def encode_list_in_slices(infos: Iterable[UserInfo | AclInfo], *, pretty: bool = False) -> Slices[bytes]:
+    values = fastjson.Items(info.to_json() for info in infos)
+    return fastjson.dumps_pretty_in_slices(values) if pretty else fastjson.dumps_in_slices(values)
 
 
 def decode_users(body: bytes) -> list[UserInfo]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from orbitmq.common.slices import Slices, finish
 from orbitmq.protocol import fastjson
-from orbitmq.protocol.bodies.admin_topics import queue_table, read_offset, read_queue_table
+from orbitmq.protocol.bodies.admin_topics import queue_entries, queue_table, read_offset, read_queue_table
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.nameserver import as_object, texts
 from orbitmq.protocol.bodies.subscriptions import SubscriptionData
@@ -13,9 +14,9 @@ from orbitmq.protocol.bodies.subscriptions import SubscriptionData
 QueueOffsets = Mapping[MessageQueue, int]
 
 
-def encode_group_list(groups: Iterable[str]) -> bytes:
+def encode_group_list(groups: Iterable[str]) -> Slices[bytes]:
     """The answer to QUERY_TOPIC_CONSUME_BY_WHO."""
-    return fastjson.dumps({"groupList": list(groups)})
+    return fastjson.dumps_in_slices({"groupList": fastjson.Items(groups)})
 
 
 def decode_group_names(body: bytes) -> list[str]:
@@ -31,7 +32,11 @@ def encode_group_subscription(group: str, topic: str | None, subscription: Subsc
 
 def encode_reset_offsets(offsets: QueueOffsets) -> bytes:
     """The answer to INVOKE_BROKER_TO_RESET_OFFSET, and what RESET_CONSUMER_CLIENT_OFFSET tells a client."""
-    return fastjson.dumps({"offsetTable": queue_table(offsets)})
+    return finish(encode_reset_offsets_in_slices(offsets))
+
+
+def encode_reset_offsets_in_slices(offsets: QueueOffsets) -> Slices[bytes]:
+    return fastjson.dumps_in_slices({"offsetTable": queue_entries(offsets)})
 
 
 def decode_reset_offsets(body: bytes | None) -> dict[MessageQueue, int]:
@@ -42,9 +47,10 @@ def decode_reset_offsets(body: bytes | None) -> dict[MessageQueue, int]:
     return read_queue_table(table, read_offset)
 
 
-def encode_reset_offsets_for_cpp(offsets: QueueOffsets) -> bytes:
+def encode_reset_offsets_for_cpp(offsets: QueueOffsets) -> Slices[bytes]:
     """The same for clients in C++, which read no maps with objects as keys."""
-    return fastjson.dumps({"offsetTable": [fastjson.bean(**queue.to_json(), offset=offset) for queue, offset in offsets.items()]})
+    told = (fastjson.bean(**queue.to_json(), offset=offset) for queue, offset in offsets.items())
+    return fastjson.dumps_in_slices({"offsetTable": fastjson.Items(told)})
 
 
 def encode_client_offsets(offsets: QueueOffsets) -> bytes:
@@ -58,7 +64,7 @@ def decode_client_offsets(body: bytes | None) -> dict[MessageQueue, int]:
     return read_queue_table(members.get("messageQueueTable"), read_offset)
 
 
-def encode_consumer_status(offsets_by_client: Mapping[str, QueueOffsets]) -> bytes:
+def encode_consumer_status(offsets_by_client: Mapping[str, QueueOffsets]) -> Slices[bytes]:
     """The answer to INVOKE_BROKER_TO_GET_CONSUMER_STATUS."""
-    clients = {client_id: queue_table(offsets) for client_id, offsets in offsets_by_client.items()}
-    return fastjson.dumps({"consumerTable": clients, "messageQueueTable": {}})
+    clients = fastjson.Entries((client_id, queue_entries(offsets)) for client_id, offsets in offsets_by_client.items())
+    return fastjson.dumps_in_slices({"consumerTable": clients, "messageQueueTable": {}})

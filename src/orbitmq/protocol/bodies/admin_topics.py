@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 from orbitmq.common.errors import ProtocolError
+from orbitmq.common.slices import Slices
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.nameserver import as_object, integer
@@ -56,11 +57,16 @@ def _queue(key: object) -> MessageQueue:
     raise ProtocolError(f"a queue is expected as key of a map, found {str(key)[:60]!r}")
 
 
-def encode_topic_stats(offsets: Mapping[MessageQueue, TopicOffset], put_tps: float) -> bytes:
-    """The answer to GET_TOPIC_STATS_INFO."""
-    return fastjson.dumps(
-        {"offsetTable": queue_table({queue: ends.to_json() for queue, ends in offsets.items()}), "topicPutTps": float(put_tps)}
+def queue_entries(table: Mapping[MessageQueue, Any]) -> fastjson.Entries:
+    """What `queue_table` gives, made while it is written in slices; of values with a `to_json`, that."""
+    return fastjson.Entries(
+        (fastjson.ObjectKey(queue.to_json()), value if isinstance(value, int) else value.to_json()) for queue, value in table.items()
     )
+
+
+def encode_topic_stats(offsets: Mapping[MessageQueue, TopicOffset], put_tps: float) -> Slices[bytes]:
+    """The answer to GET_TOPIC_STATS_INFO."""
+    return fastjson.dumps_in_slices({"offsetTable": queue_entries(offsets), "topicPutTps": float(put_tps)})
 
 
 def decode_topic_stats(body: bytes) -> tuple[dict[MessageQueue, TopicOffset], float]:
@@ -75,7 +81,7 @@ def number(members: Mapping[str, Any], name: str) -> float:
     try:
         return 0.0 if value is None else float(value)
     except (TypeError, ValueError):
-        raise ProtocolError(f"member {name} must be a number, found {str(value)[:60]!r}") from None
+        raise ProtocolError(f"member {name} must be a number, found {fastjson.brief(value)}") from None
 
 
 class QueueEntry(NamedTuple):
@@ -125,13 +131,13 @@ class ConsumeQueueEntries:
     subscription: SubscriptionData | None = None
     filter_data: str | None = None
 
-    def encode(self) -> bytes:
-        return fastjson.dumps(
+    def encode(self) -> Slices[bytes]:
+        return fastjson.dumps_in_slices(
             fastjson.bean(
                 filterData=self.filter_data,
                 maxQueueIndex=self.max_offset,
                 minQueueIndex=self.min_offset,
-                queueData=[entry.to_json() for entry in self.entries],
+                queueData=fastjson.Items(entry.to_json() for entry in self.entries),
                 subscriptionData=None if self.subscription is None else self.subscription.to_json(),
             )
         )

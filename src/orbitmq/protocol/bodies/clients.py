@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from orbitmq.common.errors import ProtocolError
+from orbitmq.common.slices import SLICE_UNITS, Slices, finish
 from orbitmq.protocol import fastjson
-from orbitmq.protocol.bodies.nameserver import as_object, boolean, integer, items, text, texts
+from orbitmq.protocol.bodies.nameserver import as_object, boolean, integer, items, items_in_slices, text, texts
 from orbitmq.protocol.bodies.subscriptions import (
     ConsumeFromWhere,
     ConsumeType,
@@ -62,9 +63,9 @@ class ConsumerData:
         )
 
     @classmethod
-    def from_json(cls, value: Any) -> ConsumerData:
+    def from_json(cls, value: Any) -> Slices[ConsumerData]:
         members = as_object(value, "ConsumerData")
-        subscriptions = tuple(items(members.get("subscriptionDataSet"), SubscriptionData.from_json))
+        subscriptions = tuple((yield from items_in_slices(members.get("subscriptionDataSet"), SubscriptionData.from_json)))
         if not all(subscription.topic for subscription in subscriptions):
             raise ProtocolError("a subscription of consumerDataSet names no topic; each must")
         return cls(
@@ -100,11 +101,25 @@ class HeartbeatData:
 
     @classmethod
     def decode(cls, body: bytes | None) -> HeartbeatData:
-        members = _members(body, "HeartbeatData")
+        return finish(cls.decode_in_slices(body))
+
+    @classmethod
+    def decode_in_slices(cls, body: bytes | None) -> Slices[HeartbeatData]:
+        members = yield from _members_in_slices(body, "HeartbeatData")
+        producers = yield from items_in_slices(members.get("producerDataSet"), _producer_group)
+        consumers: list[ConsumerData] = []
+        units = 0
+        for value in items(members.get("consumerDataSet"), lambda each: each):
+            consumer = yield from ConsumerData.from_json(value)
+            consumers.append(consumer)
+            units += 1 + len(consumer.subscriptions)
+            if units >= SLICE_UNITS:
+                units = 0
+                yield
         return cls(
             client_id=_required(members, "clientID", "a heartbeat"),
-            producer_groups=tuple(items(members.get("producerDataSet"), _producer_group)),
-            consumers=tuple(items(members.get("consumerDataSet"), ConsumerData.from_json)),
+            producer_groups=tuple(producers),
+            consumers=tuple(consumers),
             fingerprint=integer(members, "heartbeatFingerprint", 0),
             without_sub=boolean(members, "withoutSub"),
         )
@@ -165,27 +180,32 @@ class LockBatchBody:
 
     @classmethod
     def decode(cls, body: bytes | None) -> LockBatchBody:
-        members = _members(body, "LockBatchRequestBody")
+        return finish(cls.decode_in_slices(body))
+
+    @classmethod
+    def decode_in_slices(cls, body: bytes | None) -> Slices[LockBatchBody]:
+        members = yield from _members_in_slices(body, "LockBatchRequestBody")
+        queues = yield from items_in_slices(members.get("mqSet"), MessageQueue.from_json)
         return cls(
             consumer_group=_required(members, "consumerGroup", "a lock request"),
             client_id=_required(members, "clientId", "a lock request"),
-            queues=tuple(dict.fromkeys(items(members.get("mqSet"), MessageQueue.from_json))),
+            queues=tuple(dict.fromkeys(queues)),
             only_this_broker=boolean(members, "onlyThisBroker"),
         )
 
 
-def encode_locked_queues(queues: Iterable[MessageQueue]) -> bytes:
+def encode_locked_queues(queues: Iterable[MessageQueue]) -> Slices[bytes]:
     """The answer to 41: which of the queues that were asked for the client holds now."""
-    return fastjson.dumps({"lockOKMQSet": [queue.to_json() for queue in queues]})
+    return fastjson.dumps_in_slices({"lockOKMQSet": fastjson.Items(queue.to_json() for queue in queues)})
 
 
 def decode_locked_queues(body: bytes) -> list[MessageQueue]:
     return items(_members(body, "LockBatchResponseBody").get("lockOKMQSet"), MessageQueue.from_json)
 
 
-def encode_consumer_ids(client_ids: Iterable[str]) -> bytes:
+def encode_consumer_ids(client_ids: Iterable[str]) -> Slices[bytes]:
     """The answer to 38."""
-    return fastjson.dumps({"consumerIdList": list(client_ids)})
+    return fastjson.dumps_in_slices({"consumerIdList": fastjson.Items(client_ids)})
 
 
 def decode_consumer_ids(body: bytes) -> list[str]:
@@ -219,22 +239,22 @@ class Connection:
 class ConsumerConnection:
     """The answer to 203: who consumes for a group, how, and what."""
 
-    connections: list[Connection] = field(default_factory=list)
+    connections: Iterable[Connection] = ()
     subscriptions: Mapping[str, SubscriptionData] = field(default_factory=dict)
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
     consume_from_where: ConsumeFromWhere | None = None
     conflicts: Sequence[str] = ()  # in what members subscribe differently; ours alone tells it, and only when they do
 
-    def encode(self) -> bytes:
-        return fastjson.dumps(
+    def encode(self) -> Slices[bytes]:
+        return fastjson.dumps_in_slices(
             fastjson.bean(
-                connectionSet=[connection.to_json() for connection in self.connections],
+                connectionSet=fastjson.Items(connection.to_json() for connection in self.connections),
                 consumeFromWhere=enum_name(self.consume_from_where),
                 consumeType=enum_name(self.consume_type),
                 messageModel=enum_name(self.message_model),
                 subscriptionConflicts=list(self.conflicts) or None,
-                subscriptionTable={topic: subscription.to_json() for topic, subscription in self.subscriptions.items()},
+                subscriptionTable=fastjson.Entries((topic, each.to_json()) for topic, each in self.subscriptions.items()),
             )
         )
 
@@ -252,9 +272,9 @@ class ConsumerConnection:
         )
 
 
-def encode_producer_connection(connections: Iterable[Connection]) -> bytes:
+def encode_producer_connection(connections: Iterable[Connection]) -> Slices[bytes]:
     """The answer to 204."""
-    return fastjson.dumps({"connectionSet": [connection.to_json() for connection in connections]})
+    return fastjson.dumps_in_slices({"connectionSet": fastjson.Items(connection.to_json() for connection in connections)})
 
 
 def decode_producer_connection(body: bytes) -> list[Connection]:
@@ -281,18 +301,23 @@ class ProducerInfo:
         }
 
 
-def encode_producer_table(producers: Mapping[str, Iterable[ProducerInfo]]) -> bytes:
+def encode_producer_table(producers: Iterable[tuple[str, Iterable[ProducerInfo]]]) -> Slices[bytes]:
     """The answer to 328: the producers of every group."""
-    return fastjson.dumps({"data": {group: [producer.to_json() for producer in members] for group, members in producers.items()}})
+    tables = ((group, fastjson.Items(producer.to_json() for producer in members)) for group, members in producers)
+    return fastjson.dumps_in_slices({"data": fastjson.Entries(tables)})
 
 
 # --- reading members -----------------------------------------------------------------------------------------------
 
 
 def _members(body: bytes | None, what: str) -> Mapping[str, Any]:
+    return finish(_members_in_slices(body, what))
+
+
+def _members_in_slices(body: bytes | None, what: str) -> Slices[Mapping[str, Any]]:
     if not body:
         raise ProtocolError(f"the request has no body; send {what} as JSON")
-    return as_object(fastjson.loads(body), what)
+    return as_object((yield from fastjson.loads_in_slices(body)), what)
 
 
 def _required(members: Mapping[str, Any], name: str, where: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from orbitmq.common.slices import Slices
 from orbitmq.protocol import fastjson
-from orbitmq.protocol.bodies.admin_topics import number, queue_table, read_queue_table
+from orbitmq.protocol.bodies.admin_topics import number, queue_entries, read_queue_table
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.nameserver import as_object, integer
 
@@ -57,14 +58,15 @@ class ConsumeStats:
         return sum(queue.pull_offset - queue.consumer_offset for queue in self.queues.values())
 
     def to_json(self) -> dict[str, Any]:
+        """The members, to be written in slices."""
         return {
             "consumeTps": float(self.consume_tps),
-            "offsetTable": queue_table({queue: offsets.to_json() for queue, offsets in self.queues.items()}),
+            "offsetTable": queue_entries(self.queues),
         }
 
-    def encode(self) -> bytes:
+    def encode(self) -> Slices[bytes]:
         """The answer to GET_CONSUME_STATS."""
-        return fastjson.dumps(self.to_json())
+        return fastjson.dumps_in_slices(self.to_json())
 
     @classmethod
     def decode(cls, body: bytes) -> ConsumeStats:
@@ -72,17 +74,27 @@ class ConsumeStats:
         return cls(read_queue_table(members.get("offsetTable"), ConsumedQueue.from_json), number(members, "consumeTps"))
 
 
-def encode_all_consume_stats(broker_addr: str, groups: Mapping[str, Iterable[ConsumeStats]]) -> bytes:
-    """The answer to GET_BROKER_CONSUME_STATS."""
-    known = {group: list(stats) for group, stats in groups.items()}
-    return fastjson.dumps(
-        {
-            "brokerAddr": broker_addr,
-            "consumeStatsList": [{group: [each.to_json() for each in stats]} for group, stats in known.items()],
-            "totalDiff": sum(each.total_diff for stats in known.values() for each in stats),
-            "totalInflightDiff": sum(each.total_inflight_diff for stats in known.values() for each in stats),
-        }
-    )
+class AllConsumeStats:
+    """The answer to GET_BROKER_CONSUME_STATS, written group by group, so that no more than one is held."""
+
+    def __init__(self) -> None:
+        self._groups: list[bytes] = []
+        self._total_diff = 0
+        self._total_inflight_diff = 0
+
+    def add(self, group: str, stats: Sequence[ConsumeStats]) -> Slices[None]:
+        """Write the statistics of a group, one for each topic."""
+        for each in stats:
+            self._total_diff += each.total_diff
+            self._total_inflight_diff += each.total_inflight_diff
+        told = {group: fastjson.Items(each.to_json() for each in stats)}
+        self._groups.append((yield from fastjson.dumps_in_slices(told)))
+
+    def encode(self, broker_addr: str) -> bytes:
+        """The body with all that was added."""
+        head = fastjson.dumps({"brokerAddr": broker_addr}).removesuffix(b"}")
+        tail = fastjson.dumps({"totalDiff": self._total_diff, "totalInflightDiff": self._total_inflight_diff}).removeprefix(b"{")
+        return b'%s,"consumeStatsList":[%s],%s' % (head, b",".join(self._groups), tail)
 
 
 class QueueTimeSpan(NamedTuple):
@@ -107,14 +119,14 @@ class QueueTimeSpan(NamedTuple):
         }
 
 
-def encode_time_spans(spans: Iterable[QueueTimeSpan]) -> bytes:
+def encode_time_spans(spans: Iterable[QueueTimeSpan]) -> Slices[bytes]:
     """The answer to QUERY_CONSUME_TIME_SPAN."""
-    return fastjson.dumps({"consumeTimeSpanSet": [span.to_json() for span in spans]})
+    return fastjson.dumps_in_slices({"consumeTimeSpanSet": fastjson.Items(span.to_json() for span in spans)})
 
 
-def encode_correction_offsets(offsets: Mapping[int, int]) -> bytes:
+def encode_correction_offsets(offsets: Mapping[int, int]) -> Slices[bytes]:
     """The answer to QUERY_CORRECTION_OFFSET."""
-    return fastjson.dumps({"correctionOffsets": dict(offsets)})
+    return fastjson.dumps_in_slices({"correctionOffsets": dict(offsets)})
 
 
 def _time_text(time_ms: int) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from orbitmq.common.slices import Slices
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.nameserver import DataVersion, as_object, int_map, integer
 
@@ -50,9 +51,9 @@ class TimingCounts:
     counts: Mapping[str, TimingCount]
     version: DataVersion
 
-    def encode(self) -> bytes:
-        table = {topic: {"count": each.waiting, "timeStamp": each.changed_ms} for topic, each in self.counts.items()}
-        return fastjson.dumps({"dataVersion": self.version.to_json(), "timingCount": table})
+    def encode_in_slices(self) -> Slices[bytes]:
+        table = fastjson.Entries((topic, {"count": each.waiting, "timeStamp": each.changed_ms}) for topic, each in self.counts.items())
+        return fastjson.dumps_in_slices({"dataVersion": self.version.to_json(), "timingCount": table})
 
     @classmethod
     def decode(cls, data: bytes) -> TimingCounts:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from orbitmq.common.slices import Slices, finish
 from orbitmq.protocol import fastjson
-from orbitmq.protocol.bodies.nameserver import DataVersion, as_object, boolean, integer, items, text, text_map
+from orbitmq.protocol.bodies.nameserver import DataVersion, as_object, boolean, integer, items, items_in_slices, text, text_map
 
 _INT64: Final = 1 << 63
 _MINUTE_MS: Final = 60_000
@@ -196,9 +197,10 @@ class GroupConfig:
         return cls.from_json(fastjson.loads(body))
 
 
-def decode_group_list(body: bytes) -> list[GroupConfig]:
+def decode_group_list(body: bytes) -> Slices[list[GroupConfig]]:
     """The groups of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST; their attributes are changes, named `+name` or `-name`."""
-    return items(as_object(fastjson.loads(body), "SubscriptionGroupList").get("groupConfigList"), GroupConfig.from_json)
+    members = as_object((yield from fastjson.loads_in_slices(body)), "SubscriptionGroupList")
+    return (yield from items_in_slices(members.get("groupConfigList"), GroupConfig.from_json))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +213,14 @@ class GroupTable:
 
     def encode(self, *, pretty: bool = False) -> bytes:
         """The answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG, or the content of subscriptionGroup.json."""
-        return (fastjson.dumps_pretty if pretty else fastjson.dumps)(
+        return finish(self.encode_in_slices(pretty=pretty))
+
+    def encode_in_slices(self, *, pretty: bool = False) -> Slices[bytes]:
+        return (fastjson.dumps_pretty_in_slices if pretty else fastjson.dumps_in_slices)(
             {
                 "dataVersion": (self.version or DataVersion()).to_json(),
-                "forbiddenTable": {group: dict(topics) for group, topics in self.forbidden.items()},
-                "subscriptionGroupTable": {name: group.to_json() for name, group in self.groups.items()},
+                "forbiddenTable": fastjson.Entries((group, dict(topics)) for group, topics in self.forbidden.items()),
+                "subscriptionGroupTable": fastjson.Entries((name, group.to_json()) for name, group in self.groups.items()),
             }
         )
 

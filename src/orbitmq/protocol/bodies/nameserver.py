@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
 from orbitmq.common.errors import ProtocolError
+from orbitmq.common.slices import SLICE_UNITS, Slices, finish, slices_of
 from orbitmq.protocol import fastjson
 
 PERM_INHERIT: Final = 1
@@ -24,6 +25,10 @@ TOPIC_UNIT_SUB: Final = 2
 MASTER_ID: Final = 0
 
 GLOBAL_SCOPE: Final = "__global__"
+
+ATTRIBUTES_MAX: Final = 1000  # of a topic
+LIST_ITEMS_MAX: Final = 20_000  # of a list that a request brings
+MAPPED_QUEUES_MAX: Final = 10_000  # of a static topic on one broker
 
 T = TypeVar("T")
 _INT32: Final = 1 << 31
@@ -100,7 +105,7 @@ class TopicConfig(NamedTuple):
             and filter_type
             and 0 <= read | write | perm | flag < _INT32
         ):  # as brokers write it, by the ten thousand
-            return cls(name_, read, write, perm, filter_type, flag, order, text_map(attributes) if attributes else {})
+            return cls(name_, read, write, perm, filter_type, flag, order, attribute_map(attributes) if attributes else {})
         return cls(
             text(members, "topicName") or name,
             integer(members, "readQueueNums", 16),
@@ -109,7 +114,7 @@ class TopicConfig(NamedTuple):
             text(members, "topicFilterType") or "SINGLE_TAG",
             integer(members, "topicSysFlag", 0),
             boolean(members, "order"),
-            text_map(members.get("attributes")),
+            attribute_map(members.get("attributes")),
         )
 
 
@@ -200,12 +205,15 @@ class TopicQueueMappingInfo:
     @classmethod
     def from_json(cls, value: Any) -> TopicQueueMappingInfo:
         members = as_object(value, "TopicQueueMappingInfo")
+        queues = members.get("currIdMap")
+        if isinstance(queues, dict) and len(queues) > MAPPED_QUEUES_MAX:
+            raise ProtocolError(f"a static topic has at most {MAPPED_QUEUES_MAX} queues on a broker, found {len(queues)}")
         return cls(
             topic=text(members, "topic") or "",
             broker_name=text(members, "bname") or "",
             total_queues=integer(members, "totalQueues", 0),
             epoch=integer(members, "epoch", 0, _INT64),
-            curr_id_map=int_map(members.get("currIdMap"), int),
+            curr_id_map=int_map(queues, int),
             scope=text(members, "scope") or GLOBAL_SCOPE,
             dirty=boolean(members, "dirty"),
         )
@@ -263,9 +271,12 @@ class ClusterInfo:
     clusters: Mapping[str, Iterable[str]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        return fastjson.dumps(
+        return finish(self.encode_in_slices())
+
+    def encode_in_slices(self) -> Slices[bytes]:
+        return fastjson.dumps_in_slices(
             {
-                "brokerAddrTable": {name: broker.to_json() for name, broker in self.brokers.items()},
+                "brokerAddrTable": fastjson.Entries((name, broker.to_json()) for name, broker in self.brokers.items()),
                 "clusterAddrTable": {cluster: list(names) for cluster, names in self.clusters.items()},
             }
         )
@@ -312,7 +323,10 @@ class TopicList:
     broker_addr: str | None = None
 
     def encode(self) -> bytes:
-        return fastjson.dumps(fastjson.bean(brokerAddr=self.broker_addr, topicList=list(self.topics)))
+        return finish(self.encode_in_slices())
+
+    def encode_in_slices(self) -> Slices[bytes]:
+        return fastjson.dumps_in_slices(fastjson.bean(brokerAddr=self.broker_addr, topicList=fastjson.Items(self.topics)))
 
     @classmethod
     def decode(cls, body: bytes) -> TopicList:
@@ -322,7 +336,11 @@ class TopicList:
 
 def encode_kv_table(table: Mapping[str, str]) -> bytes:
     """The body KVTable."""
-    return fastjson.dumps({"table": dict(table)})
+    return finish(encode_kv_table_in_slices(table))
+
+
+def encode_kv_table_in_slices(table: Mapping[str, str]) -> Slices[bytes]:
+    return fastjson.dumps_in_slices({"table": dict(table)})
 
 
 def decode_kv_table(body: bytes) -> dict[str, str]:
@@ -336,7 +354,7 @@ def as_object(value: Any, what: str) -> Mapping[str, Any]:
     """The value as a map of members; ProtocolError when it is something else."""
     if isinstance(value, dict):
         return value
-    raise ProtocolError(f"{what} must be a JSON object, found {str(value)[:60]!r}")
+    raise ProtocolError(f"{what} must be a JSON object, found {fastjson.brief(value)}")
 
 
 def integer(members: Mapping[str, Any], name: str, default: int, bound: int = _INT32) -> int:
@@ -348,9 +366,9 @@ def integer(members: Mapping[str, Any], name: str, default: int, bound: int = _I
         try:
             value = int(value)
         except (TypeError, ValueError, OverflowError):
-            raise ProtocolError(f"member {name} must be a number, found {str(value)[:60]!r}") from None
+            raise ProtocolError(f"member {name} must be a number, found {fastjson.brief(value)}") from None
     if not -bound <= value < bound:
-        raise ProtocolError(f"member {name} must fit {bound.bit_length()} bits, found {str(value)[:60]}")
+        raise ProtocolError(f"member {name} must fit {bound.bit_length()} bits, found {fastjson.brief(value)}")
     return int(value)
 
 
@@ -359,7 +377,7 @@ def text(members: Mapping[str, Any], name: str) -> str | None:
     value = members.get(name)
     if value is None or isinstance(value, str):
         return value
-    raise ProtocolError(f"member {name} must be a text, found {str(value)[:60]!r}")
+    raise ProtocolError(f"member {name} must be a text, found {fastjson.brief(value)}")
 
 
 def boolean(members: Mapping[str, Any], name: str) -> bool:
@@ -372,7 +390,7 @@ def boolean(members: Mapping[str, Any], name: str) -> bool:
         return True
     if spelled in _FALSE:
         return False
-    raise ProtocolError(f"member {name} must be true or false, found {str(value)[:60]!r}")
+    raise ProtocolError(f"member {name} must be true or false, found {fastjson.brief(value)}")
 
 
 def texts(value: Any) -> list[str]:
@@ -381,22 +399,34 @@ def texts(value: Any) -> list[str]:
         return []
     if isinstance(value, list) and all(item is None or isinstance(item, str) for item in value):
         return [item for item in value if item is not None]
-    raise ProtocolError(f"a list of texts is expected, found {str(value)[:60]!r}")
+    raise ProtocolError(f"a list of texts is expected, found {fastjson.brief(value)}")
 
 
 def text_map(value: Any) -> dict[str, str]:
     """A map of texts; nothing for null."""
     members = as_object({} if value is None else value, "a map of texts")
+    if any(isinstance(item, dict | list) for item in members.values()):
+        raise ProtocolError("a map of texts is expected, found one that holds arrays or objects")
     return {str(key): str(item) for key, item in members.items() if item is not None}
+
+
+def attribute_map(value: Any) -> dict[str, str]:
+    """The attributes of a topic; nothing for null. ProtocolError above ATTRIBUTES_MAX."""
+    if isinstance(value, dict) and len(value) > ATTRIBUTES_MAX:
+        raise ProtocolError(f"a topic has at most {ATTRIBUTES_MAX} attributes, found {len(value)}")
+    return text_map(value)
 
 
 def int_map(value: Any, convert: Callable[[Any], T]) -> dict[int, T]:
     """A map with numbers as keys, in their order; nothing for null."""
     members = as_object({} if value is None else value, "a map with numbers as keys")
     try:
-        return {number: convert(members[key]) for number, key in sorted((int(key), key) for key in members)}
+        numbers = sorted((int(key), key) for key in members)
+        if numbers and not -_INT64 <= numbers[0][0] <= numbers[-1][0] < _INT64:  # larger ones can be chosen to have the same hash
+            raise ValueError
+        return {number: convert(members[key]) for number, key in numbers}
     except (TypeError, ValueError, OverflowError):
-        raise ProtocolError(f"a map with numbers as keys is expected, found {str(value)[:60]!r}") from None
+        raise ProtocolError(f"a map with numbers as keys is expected, found {fastjson.brief(value)}") from None
 
 
 def items(value: Any, read: Callable[[Any], T]) -> list[T]:
@@ -404,8 +434,20 @@ def items(value: Any, read: Callable[[Any], T]) -> list[T]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise ProtocolError(f"a list is expected, found {str(value)[:60]!r}")
+        raise ProtocolError(f"a list is expected, found {fastjson.brief(value)}")
     return [read(item) for item in value]
+
+
+def items_in_slices(value: Any, read: Callable[[Any], T], items_max: int = LIST_ITEMS_MAX) -> Slices[list[T]]:
+    """Do what `items` does, in slices; ProtocolError for more items than are taken at a time."""
+    if isinstance(value, list) and len(value) > items_max:
+        raise ProtocolError(f"a list of {len(value)} items; up to {items_max} are taken at a time: send it in parts")
+    found: list[T] = []
+    for part in slices_of(value if isinstance(value, list) else items(value, read)):
+        found += [read(item) for item in part]
+        if len(part) == SLICE_UNITS:
+            yield
+    return found
 
 
 def mapping_table(value: Any) -> dict[str, TopicQueueMappingInfo]:

@@ -12,6 +12,7 @@ from json.encoder import encode_basestring as quoted
 from struct import iter_unpack
 from typing import Any, Final
 
+from orbitmq.common.slices import Slices, slices_of
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.nameserver import DataVersion, as_object, int_map
 
@@ -21,6 +22,7 @@ OffsetTables = Mapping[str, Mapping[int, int]]
 
 _GROUP_SLOTS: Final = 128
 _TOPIC_SLOTS: Final = 8
+_KEYS_PER_SLICE: Final = 500
 
 
 def split_key(key: str) -> tuple[str, str] | None:
@@ -44,6 +46,22 @@ class ConsumerOffsets:
         line = "\n" if pretty else ""
         tables = _table("offsetTable", self.offsets, line), _table("pullOffsetTable", self.pull_offsets, line)
         return b"%s,%s%s}" % (head.removesuffix(b"}").rstrip(b"\n"), ",".join(tables).encode("utf-8", "replace"), line.encode())
+
+    def encode_in_slices(self) -> Slices[bytes]:
+        """Do what `encode` does, compact, in slices; offsets may change meanwhile, and queues come, keys not."""
+        topics = yield from _topics_by_group_in_slices(self.offsets)
+        head = yield from fastjson.dumps_in_slices({"dataVersion": (self.version or DataVersion()).to_json(), "groupTopicMap": topics})
+        parts = [head.removesuffix(b"}")]
+        for name, table in (("offsetTable", self.offsets), ("pullOffsetTable", self.pull_offsets)):
+            parts.append(b',"%s":{' % name.encode())
+            for number, part in enumerate(slices_of(table.items(), _KEYS_PER_SLICE)):
+                rows = _table("", {key: dict(queues) for key, queues in part}, "")
+                parts.append((b"," if number else b"") + rows.removeprefix('"":{').removesuffix("}").encode("utf-8", "replace"))
+                if len(part) == _KEYS_PER_SLICE:
+                    yield
+            parts.append(b"}")
+        parts.append(b"}")
+        return b"".join(parts)
 
     @classmethod
     def decode(cls, data: bytes) -> ConsumerOffsets:
@@ -81,11 +99,45 @@ def _topics_by_group(keys: Iterable[str]) -> dict[str, list[str]]:
     return {group: _in_hash_order(topics[group], _TOPIC_SLOTS) for group in _in_hash_order(topics, _GROUP_SLOTS)}
 
 
+def _topics_by_group_in_slices(keys: Iterable[str]) -> Slices[dict[str, list[str]]]:
+    topics: dict[str, list[str]] = {}
+    for part in slices_of(keys, _KEYS_PER_SLICE):
+        for topic, group in filter(None, map(split_key, part)):
+            topics.setdefault(group, []).append(topic)
+        yield
+    ordered: dict[str, list[str]] = {}
+    named = 0
+    for group in (yield from _in_hash_order_in_slices(topics, _GROUP_SLOTS)):
+        ordered[group] = yield from _in_hash_order_in_slices(topics[group], _TOPIC_SLOTS)
+        named += 1 + len(topics[group])
+        if named >= _KEYS_PER_SLICE:
+            named = 0
+            yield
+    return ordered
+
+
+def _in_hash_order_in_slices(names: Iterable[str], slots: int) -> Slices[list[str]]:
+    names = list(names)
+    slots = _slots(len(names), slots)
+    slotted: dict[int, list[str]] = {}
+    for part in slices_of(names, _KEYS_PER_SLICE):
+        for name in part:
+            slotted.setdefault(_slot(name, slots), []).append(name)
+        if len(part) == _KEYS_PER_SLICE:
+            yield
+    return [name for slot in sorted(slotted) for name in slotted[slot]]
+
+
+def _slots(count: int, slots: int) -> int:
+    while count > slots * 3 // 4:
+        slots *= 2
+    return slots
+
+
 def _in_hash_order(names: Iterable[str], slots: int) -> list[str]:
     """The names in the order of a Java hash map that was made with so many slots and doubles them when three quarters are taken."""
     names = list(names)
-    while len(names) > slots * 3 // 4:
-        slots *= 2
+    slots = _slots(len(names), slots)
     return sorted(names, key=lambda name: _slot(name, slots))
 
 

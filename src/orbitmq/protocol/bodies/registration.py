@@ -17,16 +17,33 @@ ProtocolError, and never holds more than INFLATED_BYTES_MAX of inflated content.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from orbitmq.common.errors import ProtocolError
+from orbitmq.common.slices import Slices, finish, slices_of
 from orbitmq.protocol import fastjson
-from orbitmq.protocol.bodies.nameserver import DataVersion, TopicConfig, TopicQueueMappingInfo, as_object, mapping_table, text_map, texts
+from orbitmq.protocol.bodies.nameserver import (
+    DataVersion,
+    TopicConfig,
+    TopicQueueMappingInfo,
+    as_object,
+    attribute_map,
+    mapping_table,
+    texts,
+)
 from orbitmq.protocol.versions import CURRENT_VERSION, V3_0_11, V5_0_0
 
 INFLATED_BYTES_MAX: Final = 64 * 1024 * 1024
+FILTER_SERVERS_MAX: Final = 1000
+BLOCK_BYTES_MAX: Final = 64 * 1024  # of one topic, or of the version, in the compressed form
+
+_TOPICS_PER_SLICE: Final = 1000
+_MAPPINGS_PER_SLICE: Final = 100
+_PACKED_PER_SLICE: Final = 500  # pieces, mostly topics
+_INFLATED_PER_SLICE: Final = 512 * 1024
 
 _ZLIB_FIRST_BYTE: Final = b"\x78"
 _COMPRESSION_LEVEL: Final = 9
@@ -52,90 +69,133 @@ class RegisterBrokerBody:
     @classmethod
     def decode(cls, body: bytes | None, *, compressed: bool = False, version: int = CURRENT_VERSION) -> RegisterBrokerBody:
         """The registration in the form that a peer of that version sends."""
+        return finish(cls.decode_in_slices(body, compressed=compressed, version=version))
+
+    @classmethod
+    def decode_in_slices(
+        cls, body: bytes | None, *, compressed: bool = False, version: int = CURRENT_VERSION
+    ) -> Slices[RegisterBrokerBody]:
+        """Do what `decode` does, in slices."""
         if not body:
             return cls(filter_servers=[] if version >= V3_0_11 else None)
         if version < V3_0_11:
-            return _from_wrapper(fastjson.loads(body), None)
+            return (yield from _from_wrapper((yield from fastjson.loads_in_slices(body)), None))
         if compressed or body.startswith(_ZLIB_FIRST_BYTE):
-            return _read_compressed(_inflate(body), with_mappings=version >= V5_0_0)
-        members = as_object(fastjson.loads(body), "RegisterBrokerBody")
+            return (yield from _read_compressed((yield from _inflate(body)), with_mappings=version >= V5_0_0))
+        members = as_object((yield from fastjson.loads_in_slices(body)), "RegisterBrokerBody")
         has_filters = members.get("filterServerList", []) is not None
-        return _from_wrapper(members.get("topicConfigSerializeWrapper"), texts(members.get("filterServerList")) if has_filters else None)
+        filter_servers = _filter_servers(members.get("filterServerList")) if has_filters else None
+        return (yield from _from_wrapper(members.get("topicConfigSerializeWrapper"), filter_servers))
 
     def encode(self, *, compressed: bool = False, version: int = CURRENT_VERSION) -> bytes:
         """The body as a broker of that version sends it."""
+        return finish(self.encode_in_slices(compressed=compressed, version=version))
+
+    def encode_in_slices(self, *, compressed: bool = False, version: int = CURRENT_VERSION) -> Slices[bytes]:
+        """Do what `encode` does, in slices."""
         data_version = self.data_version or DataVersion()
         if compressed:
-            return zlib.compress(self._packed(data_version, is_v5=version >= V5_0_0), _COMPRESSION_LEVEL)
+            stream = zlib.compressobj(_COMPRESSION_LEVEL)
+            packed: list[bytes] = []
+            for part in slices_of(self._packed(data_version, is_v5=version >= V5_0_0), _PACKED_PER_SLICE):
+                packed.append(stream.compress(b"".join(part)))
+                if len(part) == _PACKED_PER_SLICE:
+                    yield
+            return b"".join((*packed, stream.flush()))
         wrapper: dict[str, Any] = {
             "dataVersion": data_version.to_json(),
             "mappingDataVersion": self.mapping_data_version.to_json(),
-            "topicConfigTable": {name: topic.to_json() for name, topic in self.topics.items()},
+            "topicConfigTable": fastjson.Entries((name, topic.to_json()) for name, topic in self.topics.items()),
             "topicQueueMappingDetailMap": {},
-            "topicQueueMappingInfoMap": {topic: info.to_json() for topic, info in self.queue_mappings.items()},
+            "topicQueueMappingInfoMap": fastjson.Entries((topic, info.to_json()) for topic, info in self.queue_mappings.items()),
         }
-        return fastjson.dumps(fastjson.bean(filterServerList=self.filter_servers, topicConfigSerializeWrapper=wrapper))
+        told = fastjson.bean(filterServerList=self.filter_servers, topicConfigSerializeWrapper=wrapper)
+        return (yield from fastjson.dumps_in_slices(told))
 
-    def _packed(self, data_version: DataVersion, *, is_v5: bool) -> bytes:
-        out: list[bytes] = []
-
-        def put(item: bytes) -> None:
-            out.extend((_LENGTH.pack(len(item)), item))
-
-        put(fastjson.dumps(data_version.to_json()))
-        out.append(_LENGTH.pack(len(self.topics)))
+    def _packed(self, data_version: DataVersion, *, is_v5: bool) -> Iterator[bytes]:
+        """The pieces of the content that is compressed."""
+        yield _sized(fastjson.dumps(data_version.to_json()))
+        yield _LENGTH.pack(len(self.topics))
         for topic in self.topics.values():
-            put(_topic_line(topic, with_attributes=is_v5))
-        put(fastjson.dumps(self.filter_servers or []))
+            yield _sized(_topic_line(topic, with_attributes=is_v5))
+        yield _sized(fastjson.dumps(self.filter_servers or []))
         if is_v5:
-            out.append(_LENGTH.pack(len(self.queue_mappings)))
+            yield _LENGTH.pack(len(self.queue_mappings))
             for mapping in self.queue_mappings.values():
-                put(fastjson.dumps(mapping.to_json()))
-        return b"".join(out)
+                yield _sized(fastjson.dumps(mapping.to_json()))
 
 
-def _from_wrapper(value: Any, filter_servers: list[str] | None) -> RegisterBrokerBody:
+def _from_wrapper(value: Any, filter_servers: list[str] | None) -> Slices[RegisterBrokerBody]:
     wrapper = as_object({} if value is None else value, "topicConfigSerializeWrapper")
     data_version, mapping_version = wrapper.get("dataVersion"), wrapper.get("mappingDataVersion")
     topics: dict[str, TopicConfig] = {}
-    for key, members in as_object(wrapper.get("topicConfigTable") or {}, "topicConfigTable").items():
-        topic = TopicConfig.from_json(members, name=str(key))
-        topics[topic.name] = topic
+    table = cast("dict[Any, Any]", as_object(wrapper.get("topicConfigTable") or {}, "topicConfigTable"))
+    for part in slices_of(list(table), _TOPICS_PER_SLICE):
+        for key in part:
+            topic = TopicConfig.from_json(table.pop(key), name=str(key))  # which frees it: all at once would take a while
+            topics[topic.name] = topic
+        if len(part) == _TOPICS_PER_SLICE:
+            yield
+    mappings: dict[str, TopicQueueMappingInfo] = {}
+    known = wrapper.get("topicQueueMappingInfoMap")
+    for some in slices_of(as_object({} if known is None else known, "a map of queue mappings").items(), _MAPPINGS_PER_SLICE):
+        mappings |= mapping_table(dict(some))
+        if len(some) == _MAPPINGS_PER_SLICE:
+            yield
     return RegisterBrokerBody(
         data_version=None if data_version is None else DataVersion.from_json(data_version),
         topics=topics,
         filter_servers=filter_servers,
-        queue_mappings=mapping_table(wrapper.get("topicQueueMappingInfoMap")),
+        queue_mappings=mappings,
         mapping_data_version=DataVersion() if mapping_version is None else DataVersion.from_json(mapping_version),
     )
 
 
-def _inflate(body: bytes) -> bytes:
+def _filter_servers(value: Any) -> list[str]:
+    if isinstance(value, list) and len(value) > FILTER_SERVERS_MAX:
+        raise ProtocolError(f"a broker has at most {FILTER_SERVERS_MAX} filter servers, found {len(value)}")
+    return texts(value)
+
+
+def _inflate(body: bytes) -> Slices[bytearray]:
     stream = zlib.decompressobj()
-    try:
-        plain = stream.decompress(body, INFLATED_BYTES_MAX)
-    except zlib.error as error:
-        raise ProtocolError(f"the body is no zlib stream: {error}") from error
-    if stream.eof:
-        return plain
-    if len(plain) >= INFLATED_BYTES_MAX:
-        raise ProtocolError(f"the body inflates to more than {INFLATED_BYTES_MAX} bytes; register fewer topics at a time")
-    raise ProtocolError("the body's zlib stream is cut short")
+    plain = bytearray()
+    rest = body
+    while True:
+        try:
+            piece = stream.decompress(rest, min(_INFLATED_PER_SLICE, INFLATED_BYTES_MAX - len(plain)))
+        except zlib.error as error:
+            raise ProtocolError(f"the body is no zlib stream: {error}") from error
+        rest = stream.unconsumed_tail
+        plain += piece
+        if stream.eof:
+            return plain
+        if len(plain) >= INFLATED_BYTES_MAX:
+            raise ProtocolError(f"the body inflates to more than {INFLATED_BYTES_MAX} bytes; register fewer topics at a time")
+        if not rest and len(piece) < _INFLATED_PER_SLICE:
+            raise ProtocolError("the body's zlib stream is cut short")
+        yield
 
 
-def _read_compressed(plain: bytes, *, with_mappings: bool) -> RegisterBrokerBody:
+def _read_compressed(plain: bytearray, *, with_mappings: bool) -> Slices[RegisterBrokerBody]:
     reader = _Reader(plain)
-    data_version = DataVersion.from_json(fastjson.loads(reader.block()))
-    topics = [_read_topic_line(reader.block()) for _ in range(reader.number())]
-    filter_servers = texts(fastjson.loads(reader.block()))
-    mapping_count = reader.number() if with_mappings else 0
-    mappings = [TopicQueueMappingInfo.from_json(fastjson.loads(reader.block())) for _ in range(mapping_count)]
-    return RegisterBrokerBody(
-        data_version,
-        {topic.name: topic for topic in topics},
-        filter_servers,
-        {mapping.topic: mapping for mapping in mappings},
-    )
+    data_version = DataVersion.from_json(fastjson.loads(bytes(reader.block(BLOCK_BYTES_MAX))))
+    topics: dict[str, TopicConfig] = {}
+    for part in slices_of(range(reader.number()), _TOPICS_PER_SLICE):
+        for _ in part:
+            topic = _read_topic_line(reader.block(BLOCK_BYTES_MAX))
+            topics[topic.name] = topic
+        if len(part) == _TOPICS_PER_SLICE:
+            yield
+    filter_servers = _filter_servers((yield from fastjson.loads_in_slices(bytes(reader.block()))))
+    mappings: dict[str, TopicQueueMappingInfo] = {}
+    for part in slices_of(range(reader.number() if with_mappings else 0), _MAPPINGS_PER_SLICE):
+        for _ in part:
+            mapping = TopicQueueMappingInfo.from_json((yield from fastjson.loads_in_slices(bytes(reader.block()))))
+            mappings[mapping.topic] = mapping
+        if len(part) == _MAPPINGS_PER_SLICE:
+            yield
+    return RegisterBrokerBody(data_version, topics, filter_servers, mappings)
 
 
 class _Reader:
@@ -143,7 +203,7 @@ class _Reader:
 
     __slots__ = ("_at", "_plain")
 
-    def __init__(self, plain: bytes) -> None:
+    def __init__(self, plain: bytearray) -> None:
         self._plain = plain
         self._at = 0
 
@@ -158,10 +218,16 @@ class _Reader:
         self._at += _LENGTH.size
         return int(value)
 
-    def block(self) -> bytes:
+    def block(self, bytes_max: int | None = None) -> bytearray:
         length = self.number()
+        if bytes_max is not None and length > bytes_max:
+            raise ProtocolError(f"a topic or version of {length} bytes is announced at byte {self._at}; up to {bytes_max} are read")
         self._at += length
         return self._plain[self._at - length : self._at]
+
+
+def _sized(item: bytes) -> bytes:
+    return _LENGTH.pack(len(item)) + item
 
 
 def _topic_line(topic: TopicConfig, *, with_attributes: bool) -> bytes:
@@ -169,12 +235,12 @@ def _topic_line(topic: TopicConfig, *, with_attributes: bool) -> bytes:
     return line + b" " + fastjson.dumps(dict(topic.attributes)) if with_attributes else line
 
 
-def _read_topic_line(line: bytes) -> TopicConfig:
+def _read_topic_line(line: bytearray) -> TopicConfig:
     try:
         name, read, write, perm, filter_type, *attributes = line.decode().split(" ", 5)
         numbers = int(read), int(write), int(perm)
     except ValueError:
-        raise ProtocolError(f"a topic is 'name read write perm filterType [attributes]', found {line[:100]!r}") from None
+        raise ProtocolError(f"a topic is 'name read write perm filterType [attributes]', found {bytes(line[:100])!r}") from None
     if any(not -(1 << 31) <= value < 1 << 31 for value in numbers):
-        raise ProtocolError(f"a topic's numbers must fit 32 bits, found {line[:100]!r}")
-    return TopicConfig(name, *numbers, filter_type, attributes=text_map(fastjson.loads(attributes[0])) if attributes else {})
+        raise ProtocolError(f"a topic's numbers must fit 32 bits, found {bytes(line[:100])!r}")
+    return TopicConfig(name, *numbers, filter_type, attributes=attribute_map(fastjson.loads(attributes[0])) if attributes else {})

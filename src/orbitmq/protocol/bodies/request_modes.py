@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from orbitmq.common.errors import ProtocolError
+from orbitmq.common.slices import Slices, finish
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.nameserver import as_object, integer, text
 
@@ -52,8 +53,14 @@ ModeTable = Mapping[str, Mapping[str, RequestMode]]  # by topic and group
 
 def encode_modes(table: ModeTable, *, pretty: bool = False) -> bytes:
     """The answer to GET_ALL_MESSAGE_REQUEST_MODE, or the content of the file."""
-    dumps = fastjson.dumps_pretty if pretty else fastjson.dumps
-    modes = {topic: {group: mode.to_json() for group, mode in groups.items()} for topic, groups in table.items()}
+    return finish(encode_modes_in_slices(table, pretty=pretty))
+
+
+def encode_modes_in_slices(table: ModeTable, *, pretty: bool = False) -> Slices[bytes]:
+    dumps = fastjson.dumps_pretty_in_slices if pretty else fastjson.dumps_in_slices
+    modes = fastjson.Entries(
+        (topic, fastjson.Entries((group, mode.to_json()) for group, mode in groups.items())) for topic, groups in table.items()
+    )
     return dumps({"messageRequestModeMap": modes})
 
 

@@ -19,6 +19,7 @@ SUBSCRIBE_ALL: Final = "*"
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 
+TAGS_MAX: Final = 32_768  # of a subscription: as many as fit the longest expression
 _INT64: Final = 1 << 63
 
 
@@ -104,6 +105,9 @@ class SubscriptionData:
     @classmethod
     def from_json(cls, value: Any) -> SubscriptionData:
         members = as_object(value, "SubscriptionData")
+        for name in ("tagsSet", "codeSet"):
+            if (count := len(members.get(name) or ())) > TAGS_MAX:
+                raise ProtocolError(f"member {name} has {count} items, and at most {TAGS_MAX} are read: subscribe fewer tags")
         return cls(
             topic=text(members, "topic") or "",
             sub_string=text(members, "subString"),

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from json.encoder import encode_basestring as quoted
-from typing import Any
+from typing import Any, NamedTuple
 
+from orbitmq.common.errors import ProtocolError
+from orbitmq.common.slices import Slices
 from orbitmq.protocol import fastjson
-from orbitmq.protocol.bodies.nameserver import DataVersion, TopicConfig, as_object, items
+from orbitmq.protocol.bodies.nameserver import DataVersion, TopicConfig, as_object, items_in_slices
 
 
 def next_version(version: DataVersion, now_ms: int, state_version: int) -> DataVersion:
@@ -19,9 +21,18 @@ def next_version(version: DataVersion, now_ms: int, state_version: int) -> DataV
     return DataVersion(counter=version.counter + 1, timestamp=now_ms, state_version=state_version)
 
 
-def encode_topic_file(topics: Mapping[str, TopicConfig], version: DataVersion) -> bytes:
+class TopicFile(NamedTuple):
+    """The content of topics.json. `beginnings` are log offsets by topic, a member of our own that the original ignores and drops."""
+
+    topics: dict[str, TopicConfig]
+    version: DataVersion | None
+    beginnings: dict[str, int]
+
+
+def encode_topic_file(topics: Mapping[str, TopicConfig], version: DataVersion, beginnings: Mapping[str, int] | None = None) -> bytes:
     """The content of topics.json; put together by hand, since each change writes all topics, and there may be ten thousands."""
-    frame = fastjson.dumps_pretty({"dataVersion": version.to_json(), "topicConfigTable": {}})
+    own = {"topicBeginnings": dict(beginnings)} if beginnings else {}
+    frame = fastjson.dumps_pretty({"dataVersion": version.to_json(), **own, "topicConfigTable": {}})
     if not topics:
         return frame
     assert frame.endswith(b"{}\n}")
@@ -29,32 +40,36 @@ def encode_topic_file(topics: Mapping[str, TopicConfig], version: DataVersion) -
     return b"%s{\n\t\t%s\n\t}\n}" % (frame.removesuffix(b"{}\n}"), table.encode("utf-8", "replace"))
 
 
-def decode_topic_file(data: bytes) -> tuple[dict[str, TopicConfig], DataVersion | None]:
+def decode_topic_file(data: bytes) -> TopicFile:
     """The topics of topics.json, and the version if it says one; ProtocolError when the content is not whole."""
     members = as_object(fastjson.loads(data), "topics.json")
     version = members.get("dataVersion")
     topics = [TopicConfig.from_json(topic, name) for name, topic in as_object(members.get("topicConfigTable"), "topicConfigTable").items()]
-    return {topic.name: topic for topic in topics}, None if version is None else DataVersion.from_json(version)
+    beginnings = as_object(members.get("topicBeginnings") or {}, "topicBeginnings")
+    if not all(isinstance(offset, int) and offset >= 0 for offset in beginnings.values()):
+        raise ProtocolError("topicBeginnings has a value that is no log offset")
+    return TopicFile({topic.name: topic for topic in topics}, None if version is None else DataVersion.from_json(version), dict(beginnings))
 
 
 def encode_all_topics(
     topics: Mapping[str, TopicConfig], version: DataVersion, mapping_version: DataVersion, mappings: Mapping[str, Any] | None = None
-) -> bytes:
-    """The answer to GET_ALL_TOPIC_CONFIG; `mappings` are the details of static topics."""
-    return fastjson.dumps(
+) -> Slices[bytes]:
+    """The answer to GET_ALL_TOPIC_CONFIG; `mappings` are the details of static topics. Nobody changes `topics` meanwhile."""
+    return fastjson.dumps_in_slices(
         {
             "dataVersion": version.to_json(),
             "mappingDataVersion": mapping_version.to_json(),
-            "topicConfigTable": _table(topics),
+            "topicConfigTable": fastjson.Entries((name, topic.to_json()) for name, topic in topics.items()),
             "topicQueueMappingDetailMap": dict(mappings or {}),
             "topicQueueMappingInfoMap": {},
         }
     )
 
 
-def decode_topic_list(body: bytes) -> list[TopicConfig]:
+def decode_topic_list(body: bytes) -> Slices[list[TopicConfig]]:
     """The topics of UPDATE_AND_CREATE_TOPIC_LIST; their attributes are changes, named `+name` or `-name`."""
-    return items(as_object(fastjson.loads(body), "CreateTopicListRequestBody").get("topicConfigList"), TopicConfig.from_json)
+    members = as_object((yield from fastjson.loads_in_slices(body)), "CreateTopicListRequestBody")
+    return (yield from items_in_slices(members.get("topicConfigList"), TopicConfig.from_json))
 
 
 def _text(topic: TopicConfig) -> str:
@@ -70,7 +85,3 @@ def _text(topic: TopicConfig) -> str:
         f'"writeQueueNums":{topic.write_queue_nums}',
     )
     return "{\n\t\t\t" + ",\n\t\t\t".join(members) + "\n\t\t}"
-
-
-def _table(topics: Mapping[str, TopicConfig]) -> dict[str, Any]:
-    return {name: topic.to_json() for name, topic in topics.items()}
