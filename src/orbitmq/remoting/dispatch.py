@@ -1,7 +1,12 @@
 """From a request's code to its handler: lanes with limits, refusals that say why, failures that become answers.
 
 A plain function runs at once, within the turn that read the request. A coroutine function runs in a lane: so many at a time, so
-many waiting, each waiting so long; what does not fit is answered SYSTEM_BUSY with the reason.
+many waiting, each waiting so long; what does not fit is answered SYSTEM_BUSY with the reason. A generator function runs in slices
+(`slices.py`): the first at once, which is all of a small request, the rest one per loop iteration.
+
+Invariant: requests of a connection that come behind one in slices are held until it is done, so its order stays; and while its peer does
+not take its answers. So many requests in slices are begun and not done at a time, of large ones fewer: what they have read and not
+answered yet takes several times their size. The others wait in order, and hold nothing.
 """
 
 from __future__ import annotations
@@ -9,31 +14,41 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import traceback
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol, cast
 
 from orbitmq.common.clock import Clock
-from orbitmq.common.errors import RequestRefused
+from orbitmq.common.errors import OrbitError, RequestRefused, reason_of
+from orbitmq.common.slices import Slices, is_to_be_finished
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.command import FLAG_ONEWAY, RemotingCommand
+from orbitmq.protocol.in_flight import kept_bytes
 from orbitmq.protocol.versions import V5_3_1
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.hooks import RpcHook
+from orbitmq.remoting.lanes import Answer, Job, Lane, LaneLimits, WaitingHandler
+from orbitmq.remoting.slices import SliceQueue
 
 log = logging.getLogger(__name__)
 
-# None: no answer now; the handler sends it later on the same channel, or never.
-Answer = RemotingCommand | None
 PlainHandler = Callable[[Channel, RemotingCommand], Answer]
-WaitingHandler = Callable[[Channel, RemotingCommand], Awaitable[Answer]]
-Handler = PlainHandler | WaitingHandler
+SlicedHandler = Callable[[Channel, RemotingCommand], Slices[Answer]]
+Handler = PlainHandler | WaitingHandler | SlicedHandler
 Refusal = Callable[[], str | None]
+# Hears of each request that is done with: its code, that of the answer, how long it took, and whether it was one-way. Answers that come
+# later by the channel are told by whoever sends them.
+Answered = Callable[[int, int, int, bool], object]
 
 _NOT_SUPPORTED = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 _BUSY = "system busy, start flow control for a while"
+_HELD_PER_SLICE: Final = 32  # requests that were held behind another, and are served in a slice
+_HELD_NS: Final = 5_000_000  # after which the slice ends earlier
+_UNTAKEN_WAIT_S: Final = 0.05  # after which a peer that does not take its answers is looked at again
+_BEGUN_MAX: Final = 256  # requests in slices
+_LARGE_BEGUN_MAX: Final = 16
+_LARGE_BYTES: Final = 64 * 1024
 
 
 class Processor(Protocol):
@@ -42,39 +57,60 @@ class Processor(Protocol):
     def handlers(self) -> Mapping[int, Handler]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneLimits:
-    """How many requests of a lane run at once, how many wait, and how long."""
-
-    name: str
-    running_max: int
-    queue_max: int
-    wait_ms_max: int = 5000
-
-
 class _Entry(NamedTuple):
     handler: Handler
     lane: Lane | None
     refusal: Refusal | None
+    is_sliced: bool
 
 
-class _Job(NamedTuple):
-    arrived_ms: int
-    channel: Channel
+class _Held(NamedTuple):
+    """A request that waits until one before it on its connection is done."""
+
     request: RemotingCommand
-    handler: WaitingHandler
+    begun_ms: int
+    size: int
+
+
+class _Busy:
+    """A connection with a request under way in slices, or that waits to begin, and what came behind it."""
+
+    __slots__ = ("channel", "held", "outlives", "size", "work")
+
+    def __init__(self, channel: Channel, size: int) -> None:
+        self.channel = channel
+        self.size = size  # of the request
+        self.held: deque[_Held] = deque()
+        self.outlives = False  # what runs now goes on without its connection
+        self.work: Slices[None] | None = None
 
 
 class Dispatcher:
     """The table of handlers, and the way of every request through it: by the guards, which may refuse it, and by the other hooks."""
 
     def __init__(
-        self, clock: Clock, hooks: Sequence[RpcHook] = (), *, guards: Sequence[RpcHook] = (), requests_in_flight_max: int = 100_000
+        self,
+        clock: Clock,
+        hooks: Sequence[RpcHook] = (),
+        *,
+        guards: Sequence[RpcHook] = (),
+        requests_in_flight_max: int = 100_000,
+        bytes_in_flight_max: int = 256 * 1024 * 1024,
+        answered: Answered | None = None,
     ) -> None:
+        self._answered = answered
+        self._slices = SliceQueue()  # of its own, so that a crowd of requests does not hold up other work in slices
+        self._busy: dict[Channel, _Busy] = {}
+        self._held_count = 0
+        self._begun = 0  # of those in slices that are not done
+        self._waiting: deque[_Busy] = deque()
+        self._large_waiting: deque[_Busy] = deque()
         self._clock = clock
         self._hooks = (*guards, *hooks)
         self._is_only_guarded = not hooks
         self._requests_in_flight_max = requests_in_flight_max
+        self._bytes_in_flight_max = bytes_in_flight_max
+        self.bytes_in_flight = 0  # of requests that run or wait in lanes, or are held behind one in slices
         self._entries: dict[int, _Entry] = {}
         self._unhindered: dict[int, PlainHandler] = {}  # neither hook, refusal nor lane before them: most requests, so they go first
         self._default: _Entry | None = None
@@ -91,7 +127,8 @@ class Dispatcher:
         """Serve `code` by `handler`; `refusal` is asked first and refuses by returning a reason."""
         assert code not in self._entries, f"request code {code} has two handlers"
         self._entries[code] = self._entry(handler, lane, refusal)
-        if lane is None and refusal is None and not self._hooks and not self._draining:
+        is_direct = lane is None and refusal is None and not self._entries[code].is_sliced
+        if is_direct and not self._hooks and not self._draining:
             self._unhindered[code] = cast("PlainHandler", handler)
 
     def register_default(self, handler: Handler, *, lane: Lane | None = None, refusal: Refusal | None = None) -> None:
@@ -100,7 +137,7 @@ class Dispatcher:
 
     def _entry(self, handler: Handler, lane: Lane | None, refusal: Refusal | None) -> _Entry:
         assert inspect.iscoroutinefunction(handler) == (lane is not None), f"{handler} is a coroutine function if and only if it has a lane"
-        return _Entry(handler, lane, refusal)
+        return _Entry(handler, lane, refusal, inspect.isgeneratorfunction(handler))
 
     def is_direct(self, code: int, *, but_for_guards: bool = False) -> bool:
         """Whether nothing stands between a request of that code and its handler: no hook, no refusal, no lane.
@@ -110,7 +147,14 @@ class Dispatcher:
         if not but_for_guards:
             return code in self._unhindered
         entry = self._entries.get(code)
-        return self._is_only_guarded and not self._draining and entry is not None and entry.lane is None and entry.refusal is None
+        if entry is None or entry.lane is not None or entry.refusal is not None or entry.is_sliced:
+            return False
+        return self._is_only_guarded and not self._draining
+
+    @property
+    def busy(self) -> Collection[Channel]:
+        """The connections with a request under way in slices: what comes on them is to be dispatched, which holds it."""
+        return self._busy
 
     @property
     def codes(self) -> Collection[int]:
@@ -124,72 +168,203 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Drop the requests that wait in lanes and cancel those that run; for when the servers that feed it are stopped."""
+        for channel in list(self._busy):
+            self.disconnected(channel)
+        self._slices.close()
         for lane in self._lanes:
             await lane.close()
 
     @property
     def in_flight(self) -> int:
-        """How many requests run or wait in lanes."""
-        return sum(lane.size for lane in self._lanes)
+        """How many requests run or wait in lanes or slices."""
+        return sum(lane.size for lane in self._lanes) + self._begun + self._held_count
+
+    def disconnected(self, channel: Channel) -> None:
+        """Drop what is under way in slices for a connection that is gone, and what came behind it; to be told before listeners are."""
+        busy = self._busy.pop(channel, None)
+        if busy is None:
+            return
+        while busy.held:
+            self._let_go(busy.held.popleft())
+        if busy.work is None:  # it waits, for its turn or for its peer
+            self.bytes_in_flight -= busy.size
+        elif not busy.outlives:
+            self._slices.cancel(busy.work)
+            self._ended(busy)
 
     def dispatch(self, channel: Channel, request: RemotingCommand) -> None:
         """Handle `request` and answer it on `channel`, now or when its lane is done with it."""
+        begun_ms = 0 if self._answered is None else self._clock.monotonic_ms()
+        if self._busy and channel in self._busy:
+            self._hold(channel, request, begun_ms)
+            return
+        self._dispatch(channel, request, begun_ms)
+
+    def _dispatch(self, channel: Channel, request: RemotingCommand, begun_ms: int) -> None:
         handler = self._unhindered.get(request.code)
         if handler is None:
-            self._dispatch_hindered(channel, request)
+            self._dispatch_hindered(channel, request, begun_ms)
             return
         try:
             response = handler(channel, request)
         except Exception as problem:
             response = failure(request, problem)
         if response is not None:
-            self._answer(channel, request, response)
+            self._answer(channel, request, response, begun_ms)
 
-    def _dispatch_hindered(self, channel: Channel, request: RemotingCommand) -> None:
+    def _dispatch_hindered(self, channel: Channel, request: RemotingCommand, begun_ms: int) -> None:
         entry = self._entries.get(request.code) or self._default
+        refused = self._refused(entry, request)
+        if entry is None or refused is not None:
+            assert refused is not None
+            self._answer(channel, request, refused, begun_ms)
+        elif entry.is_sliced:
+            self._start_slices(channel, request, begun_ms)
+        elif entry.lane is None:
+            self._run_now(channel, request, cast("PlainHandler", entry.handler), begun_ms)
+        else:
+            job = Job(self._clock.monotonic_ms(), channel, request, cast("WaitingHandler", entry.handler), kept_bytes(request))
+            self._enqueue(entry.lane, job)
+
+    def _refused(self, entry: _Entry | None, request: RemotingCommand) -> RemotingCommand | None:
+        """The answer to a request that its handler does not get; None when it does."""
         if entry is None:
-            unsupported = f" request type {request.code} not supported"
-            self._answer(channel, request, request.answer(_NOT_SUPPORTED, unsupported))
-            return
+            return request.answer(_NOT_SUPPORTED, f" request type {request.code} not supported")
         if self._draining and request.version > V5_3_1:
-            self._answer(channel, request, request.answer(ResponseCode.GO_AWAY, "please go away"))
-            return
+            return request.answer(ResponseCode.GO_AWAY, "please go away")
         try:
             reason = entry.refusal() if entry.refusal is not None else None
         except Exception as problem:
-            self._answer(channel, request, failure(request, problem))
-            return
-        if reason is not None:
-            self._answer(channel, request, _busy(request, "REJECTREQUEST", reason))
-        elif entry.lane is None:
-            self._run_now(channel, request, cast("PlainHandler", entry.handler))
-        else:
-            job = _Job(self._clock.monotonic_ms(), channel, request, cast("WaitingHandler", entry.handler))
-            self._enqueue(entry.lane, job)
+            return failure(request, problem)
+        return None if reason is None else _busy(request, "REJECTREQUEST", reason)
 
-    def _enqueue(self, lane: Lane, job: _Job) -> None:
+    def _enqueue(self, lane: Lane, job: Job) -> None:
+        reason = self._no_room(job.size) or lane.submit(job)
+        if reason is None:
+            self.bytes_in_flight += job.size
+        else:
+            self._answer(job.channel, job.request, _busy(job.request, "OVERLOAD", reason), job.arrived_ms)
+
+    def _no_room(self, size: int) -> str | None:
+        """Why one more request of that size cannot be kept; None when it can."""
         in_flight = self.in_flight
         if in_flight >= self._requests_in_flight_max:
-            reason = f"{in_flight} requests are in flight, the most this server takes (maxRequestsInFlight); retry in a moment"
-        else:
-            reason = lane.submit(job) or ""
-        if reason:
-            self._answer(job.channel, job.request, _busy(job.request, "OVERLOAD", reason))
+            return f"{in_flight} requests are in flight, the most this server takes (maxRequestsInFlight); retry in a moment"
+        if self.bytes_in_flight + size > self._bytes_in_flight_max:
+            return (
+                f"requests in flight have {self.bytes_in_flight} bytes, {size} more would exceed the {self._bytes_in_flight_max} that this "
+                "server takes (maxRequestBytesInFlight); retry in a moment"
+            )
+        return None
 
-    def _run_now(self, channel: Channel, request: RemotingCommand, handler: PlainHandler) -> None:
+    def _hold(self, channel: Channel, request: RemotingCommand, begun_ms: int) -> None:
+        """Keep a request that came behind one in slices on its connection."""
+        held = _Held(request, begun_ms, kept_bytes(request))
+        reason = self._no_room(held.size)
+        if reason is not None:
+            self._answer(channel, request, _busy(request, "OVERLOAD", reason), begun_ms)
+            return
+        self.bytes_in_flight += held.size
+        self._held_count += 1
+        self._busy[channel].held.append(held)
+
+    def _let_go(self, held: _Held) -> None:
+        self.bytes_in_flight -= held.size
+        self._held_count -= 1
+
+    def _start_slices(self, channel: Channel, request: RemotingCommand, begun_ms: int) -> None:
+        """Begin a request in slices, or let it wait until others are done."""
+        busy = _Busy(channel, kept_bytes(request))
+        reason = self._no_room(busy.size)
+        if reason is not None:
+            self._answer(channel, request, _busy(request, "OVERLOAD", reason), begun_ms)
+            return
+        self.bytes_in_flight += busy.size
+        busy.held.append(_Held(request, begun_ms, 0))
+        self._held_count += 1
+        self._busy[channel] = busy
+        is_large = busy.size > _LARGE_BYTES
+        if self._begun >= (_LARGE_BEGUN_MAX if is_large else _BEGUN_MAX):
+            (self._large_waiting if is_large else self._waiting).append(busy)
+        elif self._slices.start(self._begin(busy), lambda: self._ended(busy), is_in_turn=True):
+            self._ended(busy)
+
+    def _begin(self, busy: _Busy) -> Slices[None]:
+        self._begun += 1
+        work = busy.work = self._in_slices(busy)
+        return work
+
+    def _ended(self, busy: _Busy) -> None:
+        """Let others begin; look again later at a peer that does not take its answers."""
+        self._begun -= 1
+        busy.work = None
+        is_connected = self._busy.get(busy.channel) is busy
+        if is_connected and busy.held:
+            asyncio.get_running_loop().call_later(_UNTAKEN_WAIT_S, self._go_on, busy)
+        else:
+            self.bytes_in_flight -= busy.size
+            if is_connected:
+                del self._busy[busy.channel]
+        for waiting, limit in ((self._waiting, _BEGUN_MAX), (self._large_waiting, _LARGE_BEGUN_MAX)):
+            while waiting and self._begun < limit:
+                self._go_on(waiting.popleft())
+
+    def _go_on(self, busy: _Busy) -> None:
+        if self._busy.get(busy.channel) is busy:
+            self._slices.add(self._begin(busy), lambda: self._ended(busy))
+
+    def _in_slices(self, busy: _Busy) -> Slices[None]:
+        """Serve a request in slices, then those that came behind it, in order, as long as the peer takes its answers."""
+        channel, behind = busy.channel, busy.held
+        served, ends_ns = 0, time.monotonic_ns() + _HELD_NS
+        while behind and channel.link.reading:
+            held = behind.popleft()
+            self._let_go(held)
+            entry = self._entries.get(held.request.code) or self._default
+            if entry is None or not entry.is_sliced:
+                self._dispatch(channel, held.request, held.begun_ms)
+            elif (refused := self._refused(entry, held.request)) is not None:
+                self._answer(channel, held.request, refused, held.begun_ms)
+            else:
+                if served:
+                    yield
+                busy.outlives = is_to_be_finished(entry.handler)
+                yield from self._answered_in_slices(channel, held.request, cast("SlicedHandler", entry.handler), held.begun_ms)
+                busy.outlives = False
+            served += 1
+            if behind and (served % _HELD_PER_SLICE == 0 or time.monotonic_ns() > ends_ns):
+                yield
+                ends_ns = time.monotonic_ns() + _HELD_NS
+
+    def _answered_in_slices(self, channel: Channel, request: RemotingCommand, handler: SlicedHandler, begun_ms: int) -> Slices[None]:
+        try:
+            for hook in self._hooks:
+                hook.before(channel.remote_address, request)
+            response = yield from handler(channel, request)
+        except Exception as problem:
+            response = failure(request, problem)
+        self._finish(channel, request, response, begun_ms)
+
+    def _run_now(self, channel: Channel, request: RemotingCommand, handler: PlainHandler, begun_ms: int) -> None:
         try:
             for hook in self._hooks:
                 hook.before(channel.remote_address, request)
             response = handler(channel, request)
         except Exception as problem:
             response = failure(request, problem)
-        self._finish(channel, request, response)
+        self._finish(channel, request, response, begun_ms)
 
-    async def _run(self, job: _Job, refused: str | None) -> None:
+    async def _run(self, job: Job, refused: str | None) -> None:
         """Run a job whose turn has come, or answer that it waited too long."""
+        try:
+            await self._run_counted(job, refused)
+        finally:
+            self.bytes_in_flight -= job.size
+
+    async def _run_counted(self, job: Job, refused: str | None) -> None:
         request = job.request
         if refused is not None:
-            self._answer(job.channel, request, request.answer(ResponseCode.SYSTEM_BUSY, refused))
+            self._answer(job.channel, request, request.answer(ResponseCode.SYSTEM_BUSY, refused), job.arrived_ms)
             return
         try:
             for hook in self._hooks:
@@ -197,9 +372,9 @@ class Dispatcher:
             response = await job.handler(job.channel, request)
         except Exception as problem:
             response = failure(request, problem)
-        self._finish(job.channel, request, response)
+        self._finish(job.channel, request, response, job.arrived_ms)
 
-    def _finish(self, channel: Channel, request: RemotingCommand, response: RemotingCommand | None) -> None:
+    def _finish(self, channel: Channel, request: RemotingCommand, response: RemotingCommand | None, begun_ms: int) -> None:
         try:
             for hook in self._hooks:
                 hook.after(channel.remote_address, request, response)
@@ -207,10 +382,13 @@ class Dispatcher:
             told = failure(request, problem)
             response = None if response is None else told  # whoever answers later still does: a request has one answer
         if response is not None:
-            self._answer(channel, request, response)
+            self._answer(channel, request, response, begun_ms)
 
-    def _answer(self, channel: Channel, request: RemotingCommand, response: RemotingCommand) -> None:
-        if request.flag & FLAG_ONEWAY:
+    def _answer(self, channel: Channel, request: RemotingCommand, response: RemotingCommand, begun_ms: int) -> None:
+        is_oneway = bool(request.flag & FLAG_ONEWAY)
+        if self._answered is not None:
+            self._answered(request.code, response.code, self._clock.monotonic_ms() - begun_ms, is_oneway)
+        if is_oneway:
             return
         response.bind(request)
         try:
@@ -219,94 +397,19 @@ class Dispatcher:
             channel.send(failure(request, problem))
 
 
-class Lane:
-    """Requests that run beside each other up to a limit, and wait in order beyond it."""
-
-    def __init__(self, limits: LaneLimits, clock: Clock, run: Callable[[_Job, str | None], Awaitable[None]]) -> None:
-        self.limits = limits
-        self._clock = clock
-        self._run = run
-        self._waiting: deque[_Job] = deque()
-        self._tasks: set[asyncio.Future[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def size(self) -> int:
-        return len(self._tasks) + len(self._waiting)
-
-    @property
-    def waiting(self) -> int:
-        """How many requests wait for their turn."""
-        return len(self._waiting)
-
-    def waited_ms(self, now_ms: int) -> int:
-        """For how long the first of them has waited; 0 when none does."""
-        return now_ms - self._waiting[0].arrived_ms if self._waiting else 0
-
-    def submit(self, job: _Job) -> str | None:
-        """Run the job or let it wait; a reason when there is no room."""
-        if len(self._tasks) < self.limits.running_max:
-            self._start(job, None)
-            return None
-        if len(self._waiting) >= self.limits.queue_max:
-            limits = self.limits
-            return f"the {limits.name} queue is full: {limits.queue_max} requests wait, {limits.running_max} run; retry in a moment"
-        self._waiting.append(job)
-        self._plan_expiry()
-        return None
-
-    async def close(self) -> None:
-        """Let nobody wait or run any more."""
-        self._waiting.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _start(self, job: _Job, refused: str | None) -> None:
-        task = asyncio.ensure_future(self._run(job, refused))
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Future[None]) -> None:
-        self._tasks.discard(task)
-        while self._waiting and len(self._tasks) < self.limits.running_max:
-            self._start(self._waiting.popleft(), None)
-
-    def _plan_expiry(self) -> None:
-        """Look again when the job that waits longest has waited too long."""
-        if self._timer is None and self._waiting:
-            wait_ms = self._waiting[0].arrived_ms + self.limits.wait_ms_max - self._clock.monotonic_ms()
-            self._timer = asyncio.get_running_loop().call_later(max(wait_ms, 1) / 1000, self._expire)
-
-    def _expire(self) -> None:
-        self._timer = None
-        now_ms = self._clock.monotonic_ms()
-        while self._waiting and now_ms - self._waiting[0].arrived_ms >= self.limits.wait_ms_max:
-            size = len(self._waiting)
-            job = self._waiting.popleft()
-            self._start(
-                job,
-                f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {now_ms - job.arrived_ms}ms, "
-                f"size of queue: {size}, running: {len(self._tasks)} in {self.limits.name}; retry in a moment",
-            )
-        self._plan_expiry()
-
-
 def _busy(request: RemotingCommand, mark: str, reason: str) -> RemotingCommand:
     return request.answer(ResponseCode.SYSTEM_BUSY, f"[{mark}]{_BUSY}: {reason}")
 
 
 def failure(request: RemotingCommand, problem: Exception) -> RemotingCommand:
-    """The answer that tells of a refusal, or of a handler that failed: what, and where."""
+    """The answer that tells of a refusal, or of a handler that failed: why, if that was foreseen; only the log says where."""
     if isinstance(problem, RequestRefused):
         answer = request.answer(problem.code, problem.remark)
         answer.ext_fields = None if problem.fields is None else dict(problem.fields)
         return answer
-    log.error("handler failed code=%s", request.code, exc_info=problem)
-    frames = traceback.extract_tb(problem.__traceback__)
-    where = f", {frames[-1].name} line {frames[-1].lineno}" if frames else ""
-    return request.answer(ResponseCode.SYSTEM_ERROR, f"{type(problem).__name__}: {problem}{where}")
+    log.error("handler_failed code=%s opaque=%s", request.code, request.opaque, exc_info=problem)
+    if isinstance(problem, OrbitError | OSError):
+        remark = f"request {request.code} failed: {reason_of(problem)}"
+    else:
+        remark = f"request {request.code} failed because of a fault in this server; its log has more (handler_failed)"
+    return request.answer(ResponseCode.SYSTEM_ERROR, remark)

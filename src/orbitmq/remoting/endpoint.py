@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import ProtocolError, RemoteTimeout, RemoteUnavailable, TooManyRequests
-from orbitmq.protocol.command import FLAG_ONEWAY, RemotingCommand
+from orbitmq.protocol.command import FLAG_ONEWAY, RemotingCommand, SerializeType
 from orbitmq.protocol.frame import FrameLimits, decode, frame_end
 from orbitmq.protocol.in_flight import InFlight, opaques
 from orbitmq.remoting.channel import ByteLink, Channel
@@ -30,12 +30,15 @@ class Taker(Protocol):
     """A room's kernel that takes whole requests straight from the buffer, before anything is decoded.
 
     `take` consumes whole frames from `start` on as long as it knows them and returns where it stopped; `end_turn` runs when all
-    ready connections are read, before any answer leaves.
+    ready connections are read. `before_send` runs before replies leave earlier than that, maybe within `end_turn`: it makes durable
+    what the replies written so far acknowledge, and writes none.
     """
 
     def take(self, link: ByteLink, buffer: bytearray, start: int, end: int) -> int: ...
 
     def end_turn(self) -> None: ...
+
+    def before_send(self) -> None: ...
 
 
 class ConnectionListener(Protocol):
@@ -66,14 +69,23 @@ class Endpoint:
     """The commands of all connections of one server or one client."""
 
     def __init__(
-        self, dispatcher: Dispatcher, clock: Clock, *, limits: FrameLimits, invoke_max: int, listeners: tuple[ConnectionListener, ...] = ()
+        self,
+        dispatcher: Dispatcher,
+        clock: Clock,
+        *,
+        limits: FrameLimits,
+        invoke_max: int,
+        listeners: tuple[ConnectionListener, ...] = (),
+        serialize_type: SerializeType = SerializeType.JSON,
     ) -> None:
         self.dispatcher = dispatcher
+        self._busy = dispatcher.busy
         self.taker: Taker | None = None
         self._clock = clock
         self._limits = limits
         self._invoke_max = invoke_max
         self._listeners = listeners
+        self._is_json = serialize_type is SerializeType.JSON
         self._in_flight: InFlight[_Waiter] = InFlight()
         self._opaques = opaques()
         self._due: dict[int, list[int]] = {}  # opaques by the step in which their time is over; most are answered long before
@@ -81,12 +93,14 @@ class Endpoint:
     # -- bytes in
 
     def receive(self, link: ByteLink, buffer: bytearray, start: int, end: int) -> int:
-        """Consume the whole frames of buffer[start:end]; stops early while the peer does not take its answers."""
+        """Consume the whole frames of buffer[start:end]; stops early while the peer does not take its answers, or had its share."""
         taker, limits, channel = self.taker, self._limits, link.channel
-        dispatch = self.dispatcher.dispatch
-        while link.reading:
-            if taker is not None:
+        dispatch, busy = self.dispatcher.dispatch, self._busy
+        while True:
+            if taker is not None and channel not in busy and link.may_receive:  # of one that is busy the dispatcher keeps the order
                 start = taker.take(link, buffer, start, end)
+            if not link.may_receive:
+                break
             stop = frame_end(buffer, start, end, limits)
             if stop == 0:
                 break
@@ -96,12 +110,18 @@ class Endpoint:
                 self._on_answer(channel, command)
             else:
                 dispatch(channel, command)
+            link.yield_if_late()
         return start
 
     def end_turn(self) -> None:
         """All ready connections are read: let a kernel finish what it took."""
         if self.taker is not None:
             self.taker.end_turn()
+
+    def before_send(self) -> None:
+        """Replies are about to leave before the end of the turn."""
+        if self.taker is not None:
+            self.taker.before_send()
 
     def _on_answer(self, channel: Channel, command: RemotingCommand) -> None:
         waiter = self._in_flight.take(command.opaque, channel)
@@ -120,6 +140,7 @@ class Endpoint:
     def closed(self, channel: Channel, error: BaseException | None) -> None:
         """A connection ended: fail what waits for its answers at once."""
         channel.is_open = False
+        self.dispatcher.disconnected(channel)
         if isinstance(error, ProtocolError | MemoryError):
             log.warning("connection closed peer=%s why=%s", channel.remote_address, error)
         elif error is not None and not isinstance(error, OSError):
@@ -153,9 +174,8 @@ class Endpoint:
         """Send `request`; `callback` gets the answer, or the error, once. The number is the request's opaque."""
         if len(self._in_flight) >= self._invoke_max:
             raise TooManyRequests(f"{len(self._in_flight)} requests wait for their answers, the most allowed; nothing was sent")
-        if not channel.is_open:
-            raise RemoteUnavailable(f"the connection to {channel.remote_address} is closed; nothing was sent")
-        request.opaque = next(self._opaques)
+        self._check_sendable(channel)
+        self._number(request)
         deadline_ms = self._clock.monotonic_ms() + timeout_ms + EXPIRY_GRACE_MS
         self._in_flight.add(request.opaque, channel, deadline_ms, _Waiter(callback, channel.remote_address, request.code, timeout_ms))
         try:
@@ -203,13 +223,23 @@ class Endpoint:
 
     def invoke_oneway(self, channel: Channel, request: RemotingCommand) -> None:
         """Send `request`, which nobody answers."""
-        if not channel.is_open:
+        self._check_sendable(channel)
+        self._number(request)
+        request.flag |= FLAG_ONEWAY
+        channel.send(request)
+
+    def _check_sendable(self, channel: Channel) -> None:
+        """Refuse to send to a peer that is gone, or that leaves too much of what was sent to it unread."""
+        if not channel.is_open or channel.close_reason is not None:
             raise RemoteUnavailable(f"the connection to {channel.remote_address} is closed; nothing was sent")
         if not channel.link.reading:
             raise TooManyRequests(f"{channel.remote_address} does not take what was sent to it before; nothing was sent")
+
+    def _number(self, request: RemotingCommand) -> None:
+        """Give a request its opaque, and its header encoding unless whoever made it chose one."""
         request.opaque = next(self._opaques)
-        request.flag |= FLAG_ONEWAY
-        channel.send(request)
+        if not self._is_json:
+            request.serialize_type = SerializeType.ROCKETMQ
 
     def sweep(self) -> None:
         """Fail the requests whose answer is overdue; called every second."""

@@ -13,7 +13,6 @@ from typing import Final, Protocol
 
 from orbitmq.common.errors import RequestRefused
 from orbitmq.common.installed import Installed, PartGroup
-from orbitmq.common.service import describe
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 
@@ -63,7 +62,7 @@ def naming(label: str, *expected: type[Exception]) -> Iterator[None]:
         if isinstance(problem, (RequestRefused, *expected)):
             raise
         log.exception("plug_in_failed name=%r", label)
-        remark = f"the {label} failed: {describe(problem)}; mend or uninstall the package that offers it"
+        remark = f"the {label} failed, as the server's log tells (plug_in_failed); mend or uninstall the package that offers it"
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, remark) from problem
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from orbitmq.common.errors import ConfigurationError, RemoteUnavailable
 
 LOOKUP_BYTES_MAX = 64 * 1024
+LOOKUP_TIMEOUT_MS = 3000
 
 
 class NameServerList:
@@ -51,7 +52,9 @@ def parse_list(text: str) -> list[str]:
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[ipv6]:port`."""
     host, colon, port = address.removeprefix("http://").rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65536:
+    if colon and host and port.isascii() and port.isdecimal() and not 0 < int(port) < 65536:
+        raise ConfigurationError(f"{address!r} is not an address: the port {port} is not between 1 and 65535")
+    if not colon or not host or not (port.isascii() and port.isdecimal()):
         raise ConfigurationError(
             f"{address!r} is not an address of the form host:port; several are separated by ';', as in 10.0.0.1:9876;10.0.0.2:9876"
         )
@@ -64,15 +67,16 @@ def address_server_url(domain: str, group: str, unit: str | None = None) -> str:
     return f"http://{host}/rocketmq/{group}" + (f"-{unit}?nofix=1" if unit else "")
 
 
-async def look_up(url: str, timeout_ms: int = 3000) -> list[str]:
-    """The name servers that the address server at `url` tells."""
+async def look_up(url: str) -> list[str]:
+    """The name servers that the address server at `url` tells, within LOOKUP_TIMEOUT_MS."""
+    timeout_s = LOOKUP_TIMEOUT_MS / 1000
 
     def fetch() -> bytes:
         import urllib.error  # here, since few need it and it is slow to import
         import urllib.request
 
         try:
-            with urllib.request.urlopen(url, timeout=timeout_ms / 1000) as answer:  # noqa: S310 - the scheme is checked below
+            with urllib.request.urlopen(url, timeout=timeout_s) as answer:  # noqa: S310 - the scheme is checked below
                 return answer.read(LOOKUP_BYTES_MAX)  # type: ignore[no-any-return]
         except urllib.error.HTTPError as problem:
             with problem:  # it holds the connection
@@ -81,7 +85,8 @@ async def look_up(url: str, timeout_ms: int = 3000) -> list[str]:
     if not url.startswith(("http://", "https://")):
         raise ConfigurationError(f"{url!r} is not an http address of an address server, such as http://host:8080/rocketmq/nsaddr")
     try:
-        text = (await asyncio.to_thread(fetch)).decode("utf-8", "replace").strip()
+        async with asyncio.timeout(timeout_s):  # the other one is for each read, and none is for looking up the host
+            text = (await asyncio.to_thread(fetch)).decode("utf-8", "replace").strip()
         addresses = parse_list(text)
     except (OSError, ValueError, ConfigurationError) as problem:
         raise RemoteUnavailable(f"the address server {url} told no name servers: {problem}") from problem

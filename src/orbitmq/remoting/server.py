@@ -12,19 +12,24 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from orbitmq.common.clock import Clock
 from orbitmq.common.config.tls import TlsMode
 from orbitmq.common.errors import ConfigurationError, ProtocolError
+from orbitmq.common.slices import Slices, slices_of
 from orbitmq.protocol import proxy_preamble
+from orbitmq.protocol.command import SerializeType
 from orbitmq.protocol.frame import FrameLimits
+from orbitmq.remoting.budgets import Budgets
 from orbitmq.remoting.channel import ByteLink, Channel, address_text
 from orbitmq.remoting.dispatch import Dispatcher
 from orbitmq.remoting.endpoint import ConnectionListener, Endpoint
+from orbitmq.remoting.freed_memory import FreedMemory
+from orbitmq.remoting.slices import finish_between
 from orbitmq.remoting.tls import ServerContext, ServerTls
-from orbitmq.remoting.transport_link import TransportLink
+from orbitmq.remoting.tls_peers import TlsPeers
 from orbitmq.remoting.turns import Link, Turns
 
 log = logging.getLogger(__name__)
@@ -34,6 +39,7 @@ ACCEPTS_PER_TURN = 64
 PEEK_SIZE = 4096 + 16
 ACCEPT_PAUSE_SECONDS = 1.0
 SWEEP_SECONDS = 1.0
+CLOSED_PER_SLICE = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,30 +52,56 @@ class ServerConfig:
     idle_ms_max: int = 120_000  # 0: never
     connections_max: int = 65_000
     unsent_bytes_max: int = 4 * 1024 * 1024  # of one connection; reading stops above it
-    unfinished_bytes_max: int = 256 * 1024 * 1024  # frames begun and not complete, of all plaintext peers, and of all TLS peers
-    handshake_seconds_max: float = 10.0
+    unsent_bytes_total_max: int = 128 * 1024 * 1024  # of all connections; the greediest are closed above it
+    unfinished_bytes_max: int = 256 * 1024 * 1024  # frames begun and not complete, of all connections
+    handshakes_max: int = 512  # TLS handshakes in progress
+    handshake_ms_max: int = 10_000
     invoke_max: int = 65_535
     frames: FrameLimits = field(default_factory=FrameLimits)
     tls: ServerTls = field(default_factory=ServerTls)
     send_buffer_bytes: int = 0  # 0: as the system does
     receive_buffer_bytes: int = 0
     believes_preamble_of: Callable[[str], bool] = lambda _peer: True  # whether a peer may say, by a PROXY preamble, where it really is
+    serialize_type: SerializeType = SerializeType.JSON  # of the headers of requests to peers
     drain_seconds: float = 0  # how long a stop tells peers to go away before it closes their connections
 
 
 class RemotingServer:
-    """One listening port."""
+    """One listening port. Servers that are given the same `budgets` share what their connections may hold together."""
 
-    def __init__(self, config: ServerConfig, dispatcher: Dispatcher, clock: Clock, listeners: tuple[ConnectionListener, ...] = ()) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        dispatcher: Dispatcher,
+        clock: Clock,
+        listeners: tuple[ConnectionListener, ...] = (),
+        *,
+        budgets: Budgets | None = None,
+    ) -> None:
         self.config = config
-        self.endpoint = Endpoint(dispatcher, clock, limits=config.frames, invoke_max=config.invoke_max, listeners=listeners)
+        self.endpoint = Endpoint(
+            dispatcher,
+            clock,
+            limits=config.frames,
+            invoke_max=config.invoke_max,
+            listeners=listeners,
+            serialize_type=config.serialize_type,
+        )
         self.clock = clock
-        self._tls = ServerContext(config.tls)
+        self.budgets = budgets or budgets_of(config)
+        self._context = ServerContext(config.tls)
+        self.tls = TlsPeers(
+            self.endpoint,
+            clock,
+            self._context,
+            self.budgets,
+            unsent_max=config.unsent_bytes_max,
+            handshakes_max=config.handshakes_max,
+            handshake_ms_max=config.handshake_ms_max,
+        )
         self._listener: socket.socket | None = None
         self._turns: Turns | None = None
-        self._tls_links: set[_TlsLink] = set()
-        self._tls_unfinished = 0
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._freed = FreedMemory()
         self._sweeper: asyncio.Task[None] | None = None
         self._resume: asyncio.TimerHandle | None = None
         self._refused = 0
@@ -85,10 +117,12 @@ class RemotingServer:
             first_bytes=self._first_bytes,
             closed=self._closed,
             end_turn=self.endpoint.end_turn,
+            before_send=self.endpoint.before_send,
             call_soon=loop.call_soon,
             unsent_max=self.config.unsent_bytes_max,
-            pending_max=self.config.unfinished_bytes_max,
+            budgets=self.budgets,
         )
+        self.budgets.join(self._links)
         self._turns.listen(self._listener.fileno(), self._accept)
         loop.add_reader(self._turns.fileno(), self._turns.turn)
         self._sweeper = loop.create_task(self._sweep_forever())
@@ -110,8 +144,8 @@ class RemotingServer:
         if self._resume is not None:
             self._resume.cancel()
         asyncio.get_running_loop().remove_reader(turns.fileno())
-        for link in self._tls_links:
-            link.reading = False
+        turns.rest()
+        self.tls.rest()
 
     async def stop(self) -> None:
         """Take no more work, send what is written, close every connection."""
@@ -123,24 +157,23 @@ class RemotingServer:
         with contextlib.suppress(asyncio.CancelledError):
             await self._sweeper
         turns.flush()
-        handshakes = list(self._handshakes)
-        for task in handshakes:
-            task.cancel()
-        for link in [*self._tls_links, *turns.links.values()]:
+        self.budgets.leave(self._links)
+        for link in list(turns.links.values()):
             link.channel.close("the server stops")
         turns.shut()
-        await asyncio.gather(*handshakes, return_exceptions=True)
-        while self._tls_links:  # transports tell of their end in one of the next passes of the loop
-            for tls_link in list(self._tls_links):
-                tls_link.channel.close("the server stops")
-            await asyncio.sleep(0)
+        await self.tls.stop("the server stops")
         self._turns = None
         log.info("stopped listening address=%s", address_text(self.address))
 
     @property
     def connections(self) -> int:
         """How many peers are connected."""
-        return len(self._tls_links) + len(self._handshakes) + (len(self._turns.links) if self._turns else 0)
+        return len(self.tls) + (len(self._turns.links) if self._turns else 0)
+
+    def _links(self) -> Iterable[ByteLink]:
+        """The connections that hold bytes, oldest first."""
+        assert self._turns is not None
+        return [*self._turns.links.values(), *self.tls.recounted()]
 
     # -- new peers
 
@@ -198,7 +231,8 @@ class RemotingServer:
             if mode is TlsMode.DISABLED:
                 channel.close("it speaks TLS, which tls.server.mode=disabled refuses")
                 return False
-            self._hand_over_to_tls(link)
+            assert self._turns is not None
+            self.tls.take(channel, self._turns.detach(link))
             return False
         if head and mode is TlsMode.ENFORCING:
             channel.close("it does not speak TLS, which tls.server.mode=enforcing demands")
@@ -207,6 +241,7 @@ class RemotingServer:
 
     def _take_preamble(self, link: Link, head: bytes) -> bool:
         """Consume a load balancer's preamble, and exactly it; false until the bytes behind it are there."""
+        assert self._turns is not None
         channel: Channel = link.channel
         before = channel.attributes.get("preamble", b"")
         preamble = proxy_preamble.parse(before + head)
@@ -218,55 +253,20 @@ class RemotingServer:
             if not proxy_preamble.could_begin(before + head):
                 raise ProtocolError("neither a frame nor a PROXY preamble")
             channel.attributes["preamble"] = before + head
+            self._turns.set_aside(link, len(before) + len(head))
         else:
             channel.attributes.pop("preamble", None)
+            self._turns.set_aside(link, 0)
             channel.proxy = preamble
             if preamble.source is not None and self.config.believes_preamble_of(channel.remote_address):
                 channel.remote_address = preamble.source
         return False
 
-    def _hand_over_to_tls(self, link: Link) -> None:
-        assert self._turns is not None
-        task = asyncio.get_running_loop().create_task(self._handshake(link.channel, self._turns.detach(link)))
-        self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
-
-    async def _handshake(self, channel: Channel, peer: socket.socket) -> None:
-        """Carry a connection over to TLS; it stays the same channel, whose end is told once."""
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: _TlsLink(self, channel),
-                peer,
-                ssl=self._tls.get(),
-                ssl_handshake_timeout=self.config.handshake_seconds_max,
-                ssl_shutdown_timeout=1.0,
-            )
-        except (Exception, asyncio.CancelledError) as problem:
-            peer.close()
-            if isinstance(problem, Exception):
-                log.warning("TLS handshake failed peer=%s why=%s", channel.remote_address, problem)
-            if not channel.is_tls:  # otherwise its transport tells of the end
-                self.endpoint.closed(channel, problem if isinstance(problem, Exception) else None)
-
-    def count_unfinished(self, link: _TlsLink) -> None:
-        """As for plaintext peers: when TLS peers together hold too many bytes of unfinished frames, the one that holds most goes."""
-        self._tls_unfinished += link.unfinished - link.counted
-        link.counted = link.unfinished
-        if self._tls_unfinished > self.config.unfinished_bytes_max:
-            largest = max(self._tls_links, key=lambda other: other.counted)
-            largest.fail(MemoryError(f"{self._tls_unfinished} bytes of unfinished frames are waiting, and the most are of this one"))
-
     # -- ends
-
-    def tls_opened(self, link: _TlsLink) -> None:
-        self._tls_links.add(link)
-
-    def tls_closed(self, link: _TlsLink) -> None:
-        self._tls_links.discard(link)
-        self._tls_unfinished -= link.counted
 
     def _closed(self, link: Link, error: BaseException | None) -> None:
         self.endpoint.closed(link.channel, error)
+        link.channel = None  # or both would wait for the garbage collector
 
     async def _sweep_forever(self) -> None:
         """Once a second: overdue answers, idle peers, changed certificates."""
@@ -274,8 +274,10 @@ class RemotingServer:
             await asyncio.sleep(SWEEP_SECONDS)
             try:
                 self.endpoint.sweep()
-                self._close_idle()
-                self._tls.reload_if_changed()
+                await finish_between(self._close_idle())
+                self.tls.recounted()
+                self._context.reload_if_changed()
+                self._freed.give_back(self.budgets.unsent + self.budgets.unfinished + self.tls.memory)
                 if self._refused:
                     log.warning(
                         "connections refused count=%d why=%d are open, the most allowed (maxConnections)", self._refused, self.connections
@@ -284,40 +286,26 @@ class RemotingServer:
             except Exception:
                 log.exception("sweep failed")
 
-    def _close_idle(self) -> None:
+    def _close_idle(self) -> Slices[None]:
+        """Close idle peers, some at a time: whoever lost thousands of them at once loses no time for the others."""
         assert self._turns is not None
         if self.config.idle_ms_max == 0:
             return
-        before_ms = self.clock.monotonic_ms() - self.config.idle_ms_max
-        idle: list[ByteLink] = [link for link in self._tls_links if link.last_active_ms < before_ms]
-        idle += self._turns.idle_since(time.monotonic_ns() // 1_000_000 - self.config.idle_ms_max)  # a kernel reads the time itself
-        for link in idle:
-            self.endpoint.idle(link.channel, self.config.idle_ms_max)
+        tls_before_ms = self.clock.monotonic_ms() - self.config.idle_ms_max
+        before_ms = time.monotonic_ns() // 1_000_000 - self.config.idle_ms_max  # a kernel reads the time itself
+        idle: list[tuple[ByteLink, int]] = [(link, tls_before_ms) for link in self.tls.links if link.last_active_ms < tls_before_ms]
+        idle += ((link, before_ms) for link in self._turns.idle_since(before_ms))
+        for part in slices_of(idle, CLOSED_PER_SLICE):
+            for link, limit_ms in part:
+                if link.last_active_ms < limit_ms and link.channel is not None:  # neither active nor gone meanwhile
+                    self.endpoint.idle(link.channel, self.config.idle_ms_max)
+            if len(part) == CLOSED_PER_SLICE:
+                yield
 
 
-class _TlsLink(TransportLink):
-    """A TLS peer of a server, which the server keeps a list of."""
-
-    def __init__(self, server: RemotingServer, channel: Channel) -> None:
-        super().__init__(server.endpoint, server.clock, unsent_max=server.config.unsent_bytes_max, is_tls=True, of_server=channel)
-        self._server = server
-        self.counted = 0  # of its unfinished bytes, in the server's sum
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._server.tls_opened(self)
-        super().connection_made(transport)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._server.count_unfinished(self)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._server.count_unfinished(self)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._server.tls_closed(self)
-        super().connection_lost(error)
+def budgets_of(config: ServerConfig) -> Budgets:
+    """The sums of what connections hold, with the limits of a server's configuration."""
+    return Budgets(unsent_max=config.unsent_bytes_total_max, unfinished_max=config.unfinished_bytes_max)
 
 
 def _listen(config: ServerConfig) -> socket.socket:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orbitmq.common.config.remoting import RemotingSettings
+from orbitmq.protocol.command import SerializeType
 from orbitmq.protocol.frame import FrameLimits
 from orbitmq.remoting.client import ClientConfig
 from orbitmq.remoting.server import ServerConfig
@@ -23,7 +24,10 @@ def server_config(
         idle_ms_max=settings.server_channel_max_idle_time_seconds * 1000,
         connections_max=settings.max_connections,
         unsent_bytes_max=settings.unsent_bytes_max,
+        unsent_bytes_total_max=settings.max_unsent_bytes,
         unfinished_bytes_max=settings.max_pending_bytes,
+        handshakes_max=settings.max_tls_handshakes,
+        handshake_ms_max=settings.tls_handshake_timeout_millis,
         frames=FrameLimits(frame_length_max=settings.frame_max_length, header_length_max=settings.header_max_length),
         tls=ServerTls(
             mode=settings.tls_server_mode,
@@ -38,6 +42,7 @@ def server_config(
         drain_seconds=settings.shutdown_wait_time_seconds if settings.enable_shutdown_gracefully else 0,
         send_buffer_bytes=settings.server_socket_snd_buf_size,
         receive_buffer_bytes=settings.server_socket_rcv_buf_size,
+        serialize_type=SerializeType[settings.header_encoding.value],
     )
 
 
@@ -50,8 +55,9 @@ def client_config(settings: RemotingSettings) -> ClientConfig:
         close_on_timeout=settings.client_close_socket_if_timeout,
         reconnect_on_go_away=settings.enable_reconnect_for_go_away,
         frames=FrameLimits(frame_length_max=settings.frame_max_length, header_length_max=settings.header_max_length),
+        serialize_type=SerializeType[settings.header_encoding.value],
         tls=ClientTls(
-            enabled=settings.tls_enable,
+            enabled=settings.use_tls is True,
             test_mode=settings.tls_test_mode_enable,
             key_path=settings.tls_client_key_path,
             key_password=settings.tls_client_key_password,

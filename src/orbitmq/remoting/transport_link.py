@@ -1,18 +1,23 @@
 """A channel's bytes on an asyncio transport: TLS peers of a server, and all peers of a client.
 
 What is written first after something came leaves at once, so that whoever asks alone does not wait; what else is written within one pass
-of the loop leaves in one write. Above `unsent_max` unsent bytes a server does not read the peer.
+of the loop leaves in one write. Above `unsent_max` unsent bytes a server does not read the peer, and a peer whose requests were answered
+by more than `SHARE_BYTES`, or took longer than `SHARE_S`, goes on in a later pass, after the others.
 A client reads always, or two sides that send much would wait for each other for ever; its callers wait for `room` instead.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from time import monotonic
+from typing import Final, cast
 
 from orbitmq.common.clock import Clock
 from orbitmq.remoting.channel import Channel, address_text
 from orbitmq.remoting.endpoint import Endpoint
+
+SHARE_BYTES: Final = 256 * 1024
+SHARE_S: Final = 0.005
 
 
 class TransportLink(asyncio.Protocol):
@@ -31,10 +36,15 @@ class TransportLink(asyncio.Protocol):
         self._pending = bytearray()
         self._chunks: list[bytes] = []
         self._chunks_size = 0
+        self._written = 0  # bytes since requests were handed on last
+        self._ends_s = 0.0  # when these have taken long enough
+        self._is_late = False
+        self._resumes = False  # more of them are handed on in a later pass
         self._has_answered = False  # something was written since something came
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._failure: Exception | None = None
+        self._is_closed = False
         self.reading = True
         self.last_active_ms = clock.monotonic_ms()
 
@@ -63,17 +73,37 @@ class TransportLink(asyncio.Protocol):
         self._consume()
 
     @property
-    def unfinished(self) -> int:
-        """How many bytes came and are not consumed."""
-        return len(self._pending)
+    def may_receive(self) -> bool:
+        """Whether the next request of this peer may be handled in this pass of the loop."""
+        has_had_its_share = self._written > SHARE_BYTES or self._is_late
+        return self.reading and not self._is_closed and (self._of_server is None or not has_had_its_share)
+
+    def yield_if_late(self) -> None:
+        """Let this peer go on in a later pass if its requests took too long in this one."""
+        self._is_late = monotonic() > self._ends_s
 
     def _consume(self) -> None:
+        self._written = 0
+        self._ends_s, self._is_late = monotonic() + SHARE_S, False
         try:
             consumed = self._endpoint.receive(self, self._pending, 0, len(self._pending))
             del self._pending[:consumed]
             self._endpoint.end_turn()  # what comes outside of turns is one by itself
         except Exception as problem:
             self.fail(problem)
+        if self._pending and self.reading and not self._is_closed and not self.may_receive and not self._resumes:
+            assert self._transport is not None
+            self._resumes = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        """Hand on more requests of a peer that had its share before."""
+        assert self._transport is not None
+        self._resumes = False
+        if self.reading and not self._is_closed:  # otherwise it goes on when the peer has taken its answers
+            self._transport.resume_reading()
+            self._consume()
 
     def pause_writing(self) -> None:
         self._has_room.clear()
@@ -87,9 +117,10 @@ class TransportLink(asyncio.Protocol):
         if self._of_server is not None:
             self.reading = True
             assert self._transport is not None
-            self._transport.resume_reading()
-            if self._pending:
-                self._consume()
+            if not self._resumes:
+                self._transport.resume_reading()
+                if self._pending:
+                    self._consume()
 
     @property
     def has_room(self) -> bool:
@@ -109,6 +140,7 @@ class TransportLink(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send `data` at once, or when this pass of the loop is over, after what was written before."""
+        self._written += len(data)
         if not self._has_answered:
             self._has_answered = True
             self._chunks.append(data)
@@ -129,6 +161,7 @@ class TransportLink(asyncio.Protocol):
         self._chunks.clear()
         self._chunks_size = 0
         if data and not self._transport.is_closing():
+            self._endpoint.before_send()
             if self._has_room.is_set():  # what only waits behind other bytes does not move
                 self.last_active_ms = self._clock.monotonic_ms()
             self._transport.write(data)
@@ -136,7 +169,7 @@ class TransportLink(asyncio.Protocol):
     def close(self) -> None:
         """Close at once, whatever is unsent."""
         assert self._transport is not None
-        self.reading = False
+        self._is_closed = True
         self._transport.abort()
 
     def fail(self, problem: Exception) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from orbitmq.common.clock import SystemClock
 from orbitmq.common.errors import ConfigurationError, RemoteTimeout, RemoteUnavailable, TooManyRequests
-from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.command import RemotingCommand, SerializeType
 from orbitmq.remoting import client as client_module
 from orbitmq.remoting import endpoint as endpoint_module
 from orbitmq.remoting.channel import Channel
@@ -441,5 +441,31 @@ def test_a_server_may_ask_its_client_on_the_same_connection() -> None:
             await client.invoke(address(server), RemotingCommand(ECHO))
             assert (await witness.channels[0].invoke(RemotingCommand(40), 3000)).body == b"from the client"
             assert (await witness.channels[0].invoke(RemotingCommand(41), 3000)).code == 3
+
+    run(scenario)
+
+
+def test_requests_of_both_sides_have_the_encoding_that_is_configured_and_replies_that_of_their_request() -> None:
+    seen: list[SerializeType] = []
+
+    def note(_: Channel, request: RemotingCommand) -> RemotingCommand:
+        seen.append(request.serialize_type)
+        return request.answer(0, body=request.body)
+
+    async def scenario() -> None:
+        dispatcher = Dispatcher(SystemClock())
+        dispatcher.register(40, note)
+        witness = Witness()
+        binary = SerializeType.ROCKETMQ
+        async with serving(ServerConfig(serialize_type=binary), {ECHO: note}, listeners=(witness,)) as server:
+            async with RemotingClient(ClientConfig(serialize_type=binary), SystemClock(), dispatcher=dispatcher) as client:
+                answers = [await client.invoke(address(server), RemotingCommand(ECHO, ext_fields={"a": "b"}, body=b"x"))]
+                await client.invoke_oneway(address(server), RemotingCommand(ECHO))
+                answers.append(await witness.channels[0].invoke(RemotingCommand(40), 3000))
+            async with client_of() as client:
+                answers.append(await client.invoke(address(server), RemotingCommand(ECHO)))
+        assert seen == [binary, binary, binary, SerializeType.JSON]
+        assert [answer.serialize_type for answer in answers] == [binary, binary, SerializeType.JSON]
+        assert answers[0].body == b"x"
 
     run(scenario)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import ssl
+import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -169,14 +172,14 @@ def test_the_tls_peer_that_holds_most_unfinished_bytes_is_closed_when_all_hold_t
             for _ in range(3):  # what a closed one held is not counted any more
                 async with connected(server, ANYBODY) as modest, connected(server, ANYBODY) as hoarder:
                     hoarder.write(request(ECHO, 1, body=bytes(1_000_000))[:290_000])
-                    await until(lambda: server._tls_unfinished > 280_000)
+                    await until(lambda: server.budgets.unfinished > 280_000)
                     whole = request(ECHO, 2, body=bytes(50_000))
                     modest.write(whole[:40_000])
                     assert await hoarder.ended()
                     assert (await modest.ask(whole[40_000:])).opaque == 2
                 await until(lambda: server.connections == 0)
-            assert server._tls_unfinished == 0
-            assert ["bytes of unfinished frames" in str(problem) for problem in witness.problems] == [True] * 3
+            assert server.budgets.unfinished == 0
+            assert ["unfinished incoming bytes" in str(problem) for problem in witness.problems] == [True] * 3
 
     run(scenario)
 
@@ -199,7 +202,7 @@ def test_stop_ends_tls_peers_and_handshakes_and_tells_each_end_once() -> None:
         async with serving(listeners=(witness,)) as server, connected(server, ANYBODY) as peer, connected(server) as half:
             await peer.ask(request(ECHO, 1))
             half.write(b"\x16\x03\x01\x02\x00")
-            await until(lambda: server.connections == 2 and len(server._handshakes) == 1)
+            await until(lambda: server.connections == 2 and len(server.budgets.handshakes) == 1)
             await server.stop()
             assert server.connections == 0
             assert [witness.of(channel) for channel in witness.channels] == [["connect", "close"]] * 2
@@ -214,7 +217,7 @@ def test_stop_ends_tls_peers_and_handshakes_and_tells_each_end_once() -> None:
 def test_a_peer_that_begins_a_handshake_and_stops_is_dropped_in_time(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         witness = Witness()
-        async with serving(ServerConfig(handshake_seconds_max=0.2), listeners=(witness,)) as server, connected(server) as peer:
+        async with serving(ServerConfig(handshake_ms_max=200), listeners=(witness,)) as server, connected(server) as peer:
             peer.write(b"\x16")
             assert await peer.ended()
             assert server.connections == 0
@@ -320,16 +323,14 @@ def test_certificates_are_replaced_under_load_without_a_failed_request(files: Fi
                     await asyncio.sleep(0.06)  # several looks at a certificate whose key is not there yet
                     assert await serial(server) in before, "a certificate without its key was taken"
                     files.key.write_bytes(issued.private_key_pem.bytes())
-                    for _ in range(200):
-                        now = await serial(server)
-                        if now not in before:
-                            break
+                    deadline_s = time.monotonic() + 60
+                    while (now := await serial(server)) in before:
+                        assert time.monotonic() < deadline_s, "the new certificate was not taken"
                         await asyncio.sleep(0.01)
-                    assert now not in before, "the new certificate was not taken"
                     before = {now}
                     assert (await old.ask(request(ECHO, 1))).opaque == 1
+                await until(lambda: served > 10, "that peers are served")
                 done.set()
-            assert served > 10
 
     logging.getLogger("orbitmq.remoting.tls").setLevel(logging.CRITICAL)
     try:
@@ -343,16 +344,20 @@ def test_a_failed_reload_is_logged_once_per_change(files: Files, caplog: pytest.
 
     async def scenario() -> None:
         async with serving(files.server()) as server:
-            await asyncio.sleep(0.05)
             files.cert.write_text("nonsense")
-            await asyncio.sleep(0.2)
+            await until(lambda: len(told()) == 1, "that the first is told")
+            await asyncio.sleep(0.05)  # several looks
             files.key.unlink()
-            await asyncio.sleep(0.1)
+            await until(lambda: len(told()) > 1, "that the second is told")
+            await asyncio.sleep(0.05)
             assert await serves(server, client_context(files.client()))
+
+    def told() -> list[str]:
+        return [record.levelname for record in caplog.records if record.name == "orbitmq.remoting.tls"]
 
     with caplog.at_level(logging.INFO, "orbitmq.remoting.tls"):
         run(scenario)
-    assert [record.levelname for record in caplog.records if record.name == "orbitmq.remoting.tls"] == ["WARNING", "WARNING"]
+    assert told() == ["WARNING", "WARNING"]
 
 
 def test_a_tls_client_and_a_tls_server_speak_over_certificates_of_both(files: Files) -> None:
@@ -379,3 +384,21 @@ def test_a_client_that_speaks_tls_to_a_server_that_refuses_it_is_told_what_to_ch
                 await client.invoke(address(server), RemotingCommand(ECHO))
 
     run(scenario)
+
+
+def test_a_peer_that_is_gone_leaves_neither_link_nor_channel_to_the_garbage_collector() -> None:
+    async def scenario() -> None:
+        async with serving() as server:
+            async with connected(server, ANYBODY) as peer:
+                assert (await peer.ask(request(ECHO, 1))).opaque == 1
+                (link,) = server.tls.links
+                gone: list[weakref.ref[object]] = [weakref.ref(link), weakref.ref(link.channel), weakref.ref(link._transport)]
+                del link
+            await until(lambda: not server.connections)
+            await until(lambda: not any(each() for each in gone))
+
+    gc.disable()
+    try:
+        run(scenario)
+    finally:
+        gc.enable()
