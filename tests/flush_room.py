@@ -115,7 +115,7 @@ class FlushRoom:
         self.log.load()
         self.queues.load()
         self.checkpoint.load()
-        self.index.load()
+        self.index.load(None)
         self.log.resume(LogOffset(0), StoreTimeMs(0))
         self.flushing.start()
         return self

@@ -60,7 +60,7 @@ def make_index(folder: Path, layer: FileLayer | None = None, shape: IndexShape =
 def loaded(folder: Path, shape: IndexShape = SHAPE) -> Index:
     """The index that was stopped before."""
     index = make_index(folder, shape=shape)
-    index.load()
+    index.load(None)
     return index
 
 

@@ -80,7 +80,7 @@ class SmallStore:
         for key, queue in self.queues.plain.open_all():
             self.log.offsets.restore(key, queue.max_offset)
         self.index = Index(self.disk, self.config.root / "index", self.clock, self.config.index_shape)
-        self.index.load()
+        self.index.load(None)
         self.retention = Retention(
             self.disk,
             self.config,

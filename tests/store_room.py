@@ -12,8 +12,11 @@ from orbitmq.message.record import RecordLimits, decode_all
 from orbitmq.message.record_write import Message
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.file_layer import FileLayer, OsFileLayer
+from orbitmq.store.flusher import Flusher
+from orbitmq.store.flushing import Job, MakeFlusher
 from orbitmq.store.index_file import IndexShape
 from orbitmq.store.message_store import MessageStore
+from orbitmq.store.topic_lives import TopicLives
 from orbitmq.store.types import QueueKey, QueueOffset
 from orbitmq.testing.manual_clock import ManualClock
 
@@ -21,7 +24,25 @@ QUEUE = QueueKey("orders", 0)
 FILE_SIZE = 4096
 
 
-def new_store(root: Path, layer: FileLayer | None = None, clock: ManualClock | None = None, **settings: Any) -> MessageStore:
+class InlineFlusher(Flusher[Job]):
+    """Syncs at once, on the thread of whoever hands a job in, so that what the disk has does not depend on threads."""
+
+    def start(self) -> None: ...
+
+    def submit(self, job: Job) -> None:
+        self._report(self._sync([job]))
+
+    def stop(self, within_s: float = 30.0) -> None: ...
+
+
+def new_store(
+    root: Path,
+    layer: FileLayer | None = None,
+    clock: ManualClock | None = None,
+    lives: TopicLives | None = None,
+    make_flusher: MakeFlusher = Flusher,
+    **settings: Any,
+) -> MessageStore:
     """A store of small files in `root`, not opened."""
     config = StoreConfig(
         root=root,
@@ -30,7 +51,8 @@ def new_store(root: Path, layer: FileLayer | None = None, clock: ManualClock | N
         index_shape=IndexShape(slots=50, entries=400),
         limits=RecordLimits(body_size_max=2048, around_body_size_max=2048),
     )
-    return MessageStore(layer or OsFileLayer(), clock or ManualClock(NOW_MS), replace(config, **settings), HOST)
+    changed = replace(config, **settings)
+    return MessageStore(layer or OsFileLayer(), clock or ManualClock(NOW_MS), changed, HOST, lives=lives, make_flusher=make_flusher)
 
 
 def opened_store(root: Path, layer: FileLayer | None = None, clock: ManualClock | None = None, **settings: Any) -> MessageStore:

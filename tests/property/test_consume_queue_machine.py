@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from index_room import UnsyncedLayer
 from orbitmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from orbitmq.store.consume_queue_ext import ConsumeQueueExt, ExtUnit
+from orbitmq.store.entry_queue import QueueState
 from orbitmq.store.open_files import OpenFiles
 from orbitmq.store.queue_files import QueueFiles
 from orbitmq.store.types import QueueOffset
@@ -35,11 +36,16 @@ class ConsumeQueueMachine(RuleBasedStateMachine):
         self.has_files = False
         self.queue = self.open()
 
-    def open(self) -> ConsumeQueue:
+    def open(self, state: QueueState | None = None) -> ConsumeQueue:
         root = Path(self.folder.name)
         ext = ConsumeQueueExt(QueueFiles(self.files, str(root / "ext"), 64))
         queue = ConsumeQueue(QueueFiles(self.files, str(root / "queue"), PER_FILE * ENTRY_SIZE), ext)
-        queue.recover(self.log_end)
+        if state is None:
+            queue.recover(self.log_end)
+        else:
+            assert queue.files.proven(state.entries) == len(state.entries.checksums)
+            assert state.units is None or queue.has_units(state.units)
+            queue.adopt(state)
         queue.correct_min(self.log_min)
         return queue
 
@@ -69,11 +75,16 @@ class ConsumeQueueMachine(RuleBasedStateMachine):
             offset, size, code, bits = self.entries[number]
             self.queue.put(offset, size, code, self.start + number, 7, bits)
 
-    @rule()
-    def crash(self) -> None:
+    @rule(proven=st.sampled_from([True, True, True, False]))
+    def crash(self, proven: bool) -> None:
         self.entries = self.entries[: self.written]
         self.files.close()
-        self.queue = self.open()
+        self.queue = self.open(self.queue.state if proven else None)
+
+    @rule()
+    def fail_to_write(self) -> None:
+        self.entries = self.entries[: self.written]
+        self.queue.forget_pending()
 
     @rule(data=st.data())
     def lose_the_end_of_the_log(self, data: st.DataObject) -> None:
@@ -125,8 +136,13 @@ class ConsumeQueueMachine(RuleBasedStateMachine):
             assert queue.ext_unit(address) == ExtUnit(expected[2], 7, expected[3])
             entry = queue.get(QueueOffset(self.start + number))
             assert entry == (log_offset, size, address)
-        assert not queue.damaged
         assert self.files.open_count <= 2
+
+    @invariant()
+    def has_the_checksums_of_its_files(self) -> None:
+        state = self.queue.state
+        if state is not None:
+            assert self.queue.files.proven(state.entries) == len(state.entries.checksums)
 
     @invariant()
     def has_the_minimum_of_the_log(self) -> None:

@@ -103,26 +103,27 @@ def test_queues(damage: Damage, ext_damage: Damage, log_end: int, log_min: int) 
 
 @EXAMPLES
 @given(damages(), st.booleans(), st.integers(0, 5000))
-def test_index(damage: Damage, is_clean: bool, log_end: int) -> None:
+def test_index(damage: Damage, is_vouched_for: bool, log_end: int) -> None:
     with tempfile.TemporaryDirectory(prefix="orbitmq-damage-") as folder:
         root = Path(folder)
         index = make_index(root, UnsyncedLayer())
         records = [Keyed(100 * n, TIME_MS + 1000 * n, keys=f"same key{n}") for n in range(25)]
         put_all(index, records)
         index.stop()
+        states = index.states
         damaged(root, damage)
 
         index = make_index(root, UnsyncedLayer())
-        index.load(None if is_clean else StoreTimeMs(0))
+        index.load(states if is_vouched_for else None)
         for key in ("same", "key3", "other"):
             for begin_ms, end_ms in (ALWAYS, (TIME_MS + 3000, TIME_MS + 5000)):
                 assert len(index.query("Topic", key, 64, begin_ms, end_ms).offsets) <= 64
-        if not is_clean:
-            index.truncate(LogOffset(log_end))
-            assert index.end_offset < max(log_end, 1)
-            for record in records:
-                if log_end > record.log_offset >= index.end_offset:
-                    index.put(record.cursor())
+        index.truncate(LogOffset(log_end))
+        assert index.end_offset < max(log_end, 1)
+        put_all(index, [record for record in records if log_end > record.log_offset >= index.end_offset])
+        if is_vouched_for:
+            expected = [record.log_offset for record in reversed(records) if record.log_offset < log_end]
+            assert index.query("Topic", "same", 64, *ALWAYS).offsets == expected
         end = index.end_offset + 1
         index.put(Keyed(end, TIME_MS + 100_000, keys="after").cursor())
         assert end in index.query("Topic", "after", 64, *ALWAYS).offsets

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from index_room import ALWAYS, TIME_MS, Keyed, UnsyncedLayer, make_index
 from orbitmq.store.index import Index, tags_key
-from orbitmq.store.index_file import IndexShape
-from orbitmq.store.types import LogOffset, StoreTimeMs
+from orbitmq.store.index_file import IndexFileState, IndexShape
+from orbitmq.store.types import LogOffset
 
 KEYS = ("a", "b", "c", "键")
 TOPICS = ("One", "Two", "三")
@@ -21,14 +21,16 @@ SHAPE = IndexShape(3, 8)
 
 
 class IndexMachine(RuleBasedStateMachine):
-    """The model: all records, which of them are committed, and how much of the log is there."""
+    """The model: all records, how far they are committed, what the manifest says, and how much of the log is there."""
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory(prefix="orbitmq-index-")
         self.index = self.make()
         self.records: list[Keyed] = []
-        self.committed = 0
+        self.committed_end = 0
+        self.states: tuple[IndexFileState, ...] = ()
+        self.described = 0  # the log offset before which all is in the states
         self.log_min = 0
         self.log_end = 0
         self.now_ms = TIME_MS
@@ -54,29 +56,30 @@ class IndexMachine(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         self.index.commit()
-        self.committed = len(self.records)
+        self.committed_end = self.log_end
 
     @rule()
     def restart(self) -> None:
-        self.committed = len(self.records)
+        self.committed_end = self.log_end
         self.index.stop()
-        self.index = self.make()
-        self.index.load()
+        states, self.index = self.index.states, self.make()
+        assert self.index.load(states, LogOffset(self.log_min)) is None
 
-    @rule(data=st.data())
-    def kill_and_dispatch_again(self, data: st.DataObject) -> None:
-        """What was sealed and synced may be known as safe; all that is missing is dispatched again."""
-        job = self.index.begin_flush()
-        safe_ms = job.safe_time_ms if job is not None and data.draw(st.booleans()) else 0
-        if job is not None:
-            self.index.end_flush(job)
+    @rule()
+    def describe(self) -> None:
+        """The manifest is written."""
+        self.states, self.described = self.index.states, self.committed_end
+
+    @rule()
+    def kill_and_dispatch_again(self) -> None:
+        """What the manifest knew is there; all that is missing is dispatched again."""
         self.index.close()
         self.index = self.make()
-        self.index.load(StoreTimeMs(safe_ms))
-        for record in self.records[: self.committed]:
-            assert all(record.log_offset in self.found(record.topic, key) for key in keys_of(record))
+        assert self.index.load(self.states, LogOffset(self.log_min)) is None
         for record in self.records:
-            if record.log_offset >= self.index.end_offset:
+            if record.log_offset < self.described:
+                assert all(record.log_offset in self.found(record.topic, key) for key in keys_of(record))
+            else:
                 self.index.put(record.cursor())
         self.commit()
 
@@ -87,14 +90,15 @@ class IndexMachine(RuleBasedStateMachine):
         self.log_end = max(self.log_end, self.log_min)
         self.index.truncate(LogOffset(self.log_end))
         self.records = [record for record in self.records if record.log_offset < self.log_end]
-        self.committed = len(self.records)
+        self.committed_end = self.log_end
+        self.describe()
 
     @rule(data=st.data())
     def lose_the_beginning_of_the_log(self, data: st.DataObject) -> None:
         self.log_min = data.draw(st.integers(self.log_min, self.log_end))
         self.index.delete_before(LogOffset(self.log_min))
         gone = sum(record.log_offset < self.log_min for record in self.records)
-        self.records, self.committed = self.records[gone:], max(0, self.committed - gone)
+        self.records = self.records[gone:]
 
     def found(self, topic: str, key: str, limit: int = 10_000) -> list[int]:
         return list(self.index.query(topic, key, limit, *ALWAYS).offsets)

@@ -38,6 +38,7 @@ class ByRecord(NamedTuple):
     tags: frozenset[str]
     tags_codes: frozenset[int] | None = None
     passes_bare_entries: bool = False
+    record_cost: int = 1
 
     def matches_entry(self, tags_code: int | None, unit: ExtUnit | None) -> bool:
         return True

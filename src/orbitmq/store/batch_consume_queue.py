@@ -116,7 +116,7 @@ class BatchConsumeQueue(EntryQueue):
                 left, right = (middle, right) if found <= time_ms else (left, middle - 1)
         return QueueOffset(-1)
 
-    def _offset_of(self, position: int, entry: bytes) -> QueueOffset:
+    def offset_of(self, position: int, entry: bytes) -> QueueOffset:
         return QueueOffset(ENTRY.unpack(entry)[4])
 
     def _position(self, offset: QueueOffset) -> int:

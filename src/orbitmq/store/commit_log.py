@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 
-from orbitmq.common.errors import StoreReadOnly, WriteFailed
+from orbitmq.common.errors import StoreReadOnly, WriteFailed, reason_of
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.file_layer import FileLayer
 from orbitmq.store.file_queue import FileQueue, FlushJob
@@ -57,6 +57,11 @@ class CommitLog:
         self.append_batch = self._batch.append_all
         self._store_time_ms = StoreTimeMs(0)  # of the last committed record
         self._stale_end = 0  # up to where bytes of a failed commit may stand behind the end
+
+    def follow(self, config: StoreConfig) -> None:
+        """Take over what of the configuration may change while the store is open."""
+        self.files.full_ratio = config.folder_full_ratio
+        self._batch.set_limits(config.limits)
 
     @property
     def min_offset(self) -> LogOffset:
@@ -125,8 +130,8 @@ class CommitLog:
             try:
                 self._clear_stale()
             except OSError as another:  # it is tried again before the next batch
-                kept = f"what it wrote could not be cleared ({another}), and may come back if the broker ends before it is"
-            raise WriteFailed(f"the commit log could not be written at {self.end_offset}: {error}; {kept}") from error
+                kept = f"what it wrote could not be cleared ({reason_of(another)}), and may come back if the broker ends before it is"
+            raise WriteFailed(f"the commit log could not be written at {self.end_offset}: {reason_of(error)}; {kept}") from error
         self.files.end_offset = end
         self._store_time_ms = StoreTimeMs(self._batch.store_time_ms)
         self.offsets.keep()

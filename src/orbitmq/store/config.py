@@ -15,6 +15,10 @@ _DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200
 DELAY_LEVELS_MS = tuple(1000 * seconds for seconds in _DELAYS_S)
 PAGE_SIZE = 4096  # what the original counts dirty bytes in
 
+# The work of filters: steps, times the bytes of properties that each of them may look at and FILTER_STEP_WORK more. Some milliseconds.
+FILTER_STEP_WORK = 64
+FILTER_WORK_MAX = 4_000_000
+
 
 class FlushMode(Enum):
     """When a message is acknowledged: as soon as it is in the log, or when the disk has it."""

@@ -21,10 +21,11 @@ from enum import Enum
 from struct import Struct
 from typing import NamedTuple
 
+from orbitmq.common.errors import WriteFailed
 from orbitmq.store.consume_queue_ext import ConsumeQueueExt, ExtUnit, is_ext_address
-from orbitmq.store.entry_queue import Confirms, EntryQueue, StoreTimeOf
+from orbitmq.store.entry_queue import EntryQueue, QueueState, StoreTimeOf
 from orbitmq.store.entry_scan import FILLER_SIZE
-from orbitmq.store.queue_files import QueueFiles
+from orbitmq.store.queue_files import FilesState, QueueFiles
 from orbitmq.store.types import LogOffset, QueueOffset, StoreTimeMs
 
 ENTRY = Struct(">qiq")
@@ -54,8 +55,8 @@ class ConsumeQueue(EntryQueue):
     __slots__ = ("ext",)
     ENTRY_SIZE = ENTRY_SIZE
 
-    def __init__(self, files: QueueFiles, ext: ConsumeQueueExt | None = None) -> None:
-        super().__init__(files)
+    def __init__(self, files: QueueFiles, ext: ConsumeQueueExt | None = None, begin_offset: int = 0) -> None:
+        super().__init__(files, begin_offset)
         self.ext = ext
 
     @property
@@ -92,7 +93,7 @@ class ConsumeQueue(EntryQueue):
     def write_run(self, entries: bytearray, queue_offset: int, physical_end: int) -> None:
         """Write entries of records without units, the first that of `queue_offset`, the last of a record that ends at `physical_end`.
 
-        After WriteFailed they may be kept or not: whoever puts the records again does no harm.
+        After WriteFailed none of them is kept: the records can be put again.
         """
         position = queue_offset * ENTRY_SIZE
         if self._pending or not position or position != self._next:
@@ -105,13 +106,32 @@ class ConsumeQueue(EntryQueue):
         except OSError as error:
             raise self._write_failed(len(entries), error) from error
         self._next = position + len(entries)
-        self.max_physical_offset = physical_end
+        self.max_physical_offset = self._written_physical_end = physical_end
 
     def commit(self) -> None:
-        """Write what was put, units before the entries that point at them; WriteFailed keeps it, to be tried again."""
+        """Write what was put, units before the entries that point at them; after WriteFailed it can be put again."""
         if self.ext is not None:
-            self.ext.commit()
+            try:
+                self.ext.commit()
+            except WriteFailed:
+                self.forget_pending()
+                raise
         super().commit()
+
+    def forget_pending(self) -> None:
+        """Forget what was put and is not written."""
+        super().forget_pending()
+        if self.ext is not None:
+            self.ext.forget_pending()
+
+    def begin_at(self, offset: QueueOffset) -> None:
+        """Let an empty queue begin at `offset`: the messages before it are in the log no more."""
+        assert self.files.end == self._next == 0, "it is empty"
+        end, file_size = offset * ENTRY_SIZE, self.files.file_size
+        size = end % file_size or file_size  # a file, or the offset would be forgotten
+        self._pending += ENTRY.pack(0, FILLER_SIZE, 0) * (size // ENTRY_SIZE)
+        self._next = self._begin = end
+        self.commit()
 
     def entries(self, offset: QueueOffset, count: int) -> bytes:
         """The entries of `count` messages from `offset` on, fewer at the end of the queue; none for an offset that is not there."""
@@ -135,12 +155,43 @@ class ConsumeQueue(EntryQueue):
         """
         return min(max(QueueOffset(self._search(time_ms, boundary, store_time_of, log_min)), self.min_offset), self.max_offset)
 
-    def recover(self, log_end: int, confirms: Confirms | None = None, safe_offset: int | None = None) -> None:
-        """Load the files and find the end of the entries, and of their units."""
+    @property
+    def state(self) -> QueueState | None:
+        """What proves the content at the next start, units included."""
+        state = super().state
+        if state is None or self.ext is None:
+            return state
+        units = self.ext.files.state
+        return None if units is None else state._replace(units=units)
+
+    def has_units(self, units: FilesState) -> bool:
+        """Whether the ext files have that state."""
+        return self.ext is not None and self.ext.files.proven(units) == len(units.checksums)
+
+    def adopt(self, state: QueueState) -> None:
+        """Go on behind the entries and units of files that were proven to have that state."""
+        if self.ext is not None:
+            self.ext.files.adopt(state.units or FilesState())
+        super().adopt(state)
+
+    def reuse_files(self) -> None:
+        """Write over the files that lie where the queue has its own, those of units included."""
+        super().reuse_files()
+        if self.ext is not None:
+            self.ext.files.reuse()
+
+    def remove_other_files(self) -> None:
+        """Remove the files that lie where the queue has its own and are none of them, those of units included."""
+        super().remove_other_files()
+        if self.ext is not None:
+            self.ext.files.remove_others()
+
+    def recover(self, log_end: int) -> None:
+        """Load files of which nothing is known, and find the end of the entries, and of their units."""
         if self.ext is not None:
             self.ext.files.load()
             self.ext.end_where_units_end()
-        super().recover(log_end, confirms, safe_offset)
+        super().recover(log_end)
 
     def correct_min(self, log_min: int) -> None:
         """Move the minimum up to the first entry of a record that is still in the log; units of entries before it may go."""
@@ -155,18 +206,17 @@ class ConsumeQueue(EntryQueue):
         if self.ext is not None:
             self.ext.destroy()
 
-    def _cut(self, position: int, confirms: Confirms | None) -> None:
-        super()._cut(position, confirms)
+    def _cut(self, position: int) -> None:
+        super()._cut(position)
         if self.ext is None:
             return
-        self.ext.forget_pending()
         last = self.files.read(self.files.end - ENTRY_SIZE, ENTRY_SIZE)
         if not last:
             self.ext.files.cut(0)
         elif is_ext_address(tags_code := ENTRY.unpack(last)[2]):
             self.ext.end_behind(tags_code)
 
-    def _offset_of(self, position: int, entry: bytes) -> QueueOffset:
+    def offset_of(self, position: int, entry: bytes) -> QueueOffset:
         return QueueOffset(position // ENTRY_SIZE)
 
     def _fill(self, until: int) -> None:
@@ -177,7 +227,6 @@ class ConsumeQueue(EntryQueue):
             filler = ENTRY.pack(0, FILLER_SIZE, 0)
         else:
             log.error("queue_gap folder=%s from=%d to=%d", self.files.folder, position // ENTRY_SIZE, until // ENTRY_SIZE)
-            self.damaged = True
             filler = ENTRY.pack(self.max_physical_offset, FILLER_SIZE, 0)
         self._pending += filler * ((until - position) // ENTRY_SIZE)
         self._next = until

@@ -6,7 +6,8 @@ What the checkpoint claims, and when:
   synced, and the log is flushed that far too (or a power cut could leave queues that know records which the log has lost);
 - the index: the time of the last entry of the full files, once they are synced and the log is flushed behind it. One millisecond less
   until the file that follows has a later entry: it may fill up within the same one, and would be covered by the claim unsynced.
-A claim only grows. The one exception is `begin`, which takes back what a log that was cut has no more.
+A claim only grows. The one exception is `begin`, which takes back what a log that was cut has no more. A thorough round also syncs the
+index file that takes entries: the checkpoint says nothing of it, but the manifest does.
 
 A failed sync of queues or index: the system may have dropped pages of these files for good, and a later sync would succeed without them.
 So `unsafe_reason` is set, and the claims about both stay what they are for as long as this process lives: after a crash, everything
@@ -27,7 +28,7 @@ from typing import NamedTuple, TypeAlias
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.config import PAGE_SIZE
-from orbitmq.store.index import Index, SealedFlushJob
+from orbitmq.store.index import Index, IndexFlushJob
 from orbitmq.store.index_file import IndexFile
 from orbitmq.store.open_files import FilesFlushJob, OpenFiles
 from orbitmq.store.types import LogOffset, StoreTimeMs
@@ -44,7 +45,7 @@ class CheckpointJob:
     content: bytes
 
 
-DerivedJob: TypeAlias = FilesFlushJob | SealedFlushJob | CheckpointJob
+DerivedJob: TypeAlias = FilesFlushJob | IndexFlushJob | CheckpointJob
 
 
 class Claim(NamedTuple):
@@ -67,6 +68,7 @@ class DerivedFlush:
         submit: Callable[[DerivedJob], None],
     ) -> None:
         self.unsafe_reason: str | None = None
+        self.rounds_begun = self.rounds_ended = 0  # thorough ones
         self._log = log
         self._queue_files = queue_files
         self._index = index
@@ -79,7 +81,8 @@ class DerivedFlush:
         self._round_left = 0  # how many files the round under way may still take
         self._round_claim: Claim | None = None  # what it will prove, if it is thorough
         self._queues_claim: Claim | None = None  # proved, and the log is not flushed that far
-        self._index_file: IndexFile | None = None  # the last that is synced, unless all of it is claimed
+        self._index_file: IndexFile | None = None  # the last full one that is synced, unless all of it is claimed
+        self._is_index_due = False  # all of it, in the thorough round under way
         self._checkpoint_due = False
         self._saved = b""  # the content of the checkpoint that is known to be on disk
 
@@ -133,12 +136,14 @@ class DerivedFlush:
                 if error is not None:
                     self._become_unsafe("consume queues", error)
                 self._flush_queues()
-            case SealedFlushJob():
+            case IndexFlushJob():
                 if error is not None:
                     self._become_unsafe("index", error)
-                self._index_file = job.files[-1]
+                if job.sealed is not None:
+                    self._index_file = job.sealed
                 self._claim()
                 self._flush_index()
+                self._flush_queues()
             case CheckpointJob():
                 if error is None:
                     self._saved = job.content
@@ -150,7 +155,7 @@ class DerivedFlush:
         """Give the files of a job free, whatever became of it."""
         if isinstance(job, FilesFlushJob):
             self._queue_files.end_flush(job)
-        elif isinstance(job, SealedFlushJob):
+        elif isinstance(job, IndexFlushJob):
             assert self._index is not None
             self._index.end_flush(job)
 
@@ -168,6 +173,8 @@ class DerivedFlush:
         """Hand in the next files of the round under way; begin the next round when it is due."""
         while FilesFlushJob not in self._under_way:
             if self._round_left <= 0:
+                if self._round_claim is not None and (self._is_index_due or IndexFlushJob in self._under_way):
+                    return
                 self._end_round()
                 if self._pages_due is None:
                     return
@@ -189,15 +196,23 @@ class DerivedFlush:
         """The files that are unsynced now come first in their list: as many from its beginning, and all of them were taken."""
         self._round_bytes_min = pages_min * PAGE_SIZE
         self._round_left = self._queue_files.unsynced_count
-        self._round_claim = Claim(*self._dispatched()) if pages_min == 0 else None
+        if pages_min == 0:
+            self._round_claim = Claim(*self._dispatched())
+            self.rounds_begun += 1
+            self._is_index_due = self._index is not None
+            self._flush_index()
 
     def _end_round(self) -> None:
         if self._round_claim is not None:
+            self.rounds_ended += 1
             self._queues_claim, self._round_claim = self._round_claim, None
             self._claim()
 
     def _flush_index(self) -> None:
-        if self._index is not None and SealedFlushJob not in self._under_way and (job := self._index.begin_flush()) is not None:
+        if self._index is None or IndexFlushJob in self._under_way:
+            return
+        job, self._is_index_due = self._index.begin_flush(is_thorough=self._is_index_due), False
+        if job is not None:
             self._hand_in(job)
 
     def _save_checkpoint(self) -> None:

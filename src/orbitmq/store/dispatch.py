@@ -32,6 +32,7 @@ from orbitmq.store.types import LogOffset, QueueKey, QueueOffset, StoreTimeMs
 _IN_QUEUE = (TransactionType.NONE, TransactionType.COMMIT)
 _DIGITS_MAX = 20
 _STRIDE = 16 << 20  # bytes of the log between two writes of queues and index
+_LOOK_AHEAD = 64 << 20  # bytes of the log in which the record after a gap is looked for
 log = logging.getLogger(__name__)
 
 
@@ -79,6 +80,7 @@ class Dispatcher:
 
     def _advance_to(self, stop: LogOffset) -> None:
         self._arrivals.clear()  # of a call that failed: they come again
+        self._forget_put()
         self._turn.begin(self._arrivals if self.listeners and self.is_awaited() else None)
         scan = self._log.scan(self.offset, stop, check_body=False, check_record=False, quarantine=self._quarantine, run=self._turn)
         scan.to_end()
@@ -94,20 +96,6 @@ class Dispatcher:
         for arrival in arrivals:
             for listener in self.listeners:
                 listener(arrival)
-
-    def refill(self, key: QueueKey, queue: EntryQueue) -> None:
-        """Give a queue that lost entries those of the records that were dispatched already."""
-        begin = LogOffset(max(queue.max_physical_offset, self._log.min_offset))
-        listeners, self.listeners = self.listeners, []
-        topic = key.topic.encode()
-        try:
-            for record in self._log.scan(begin, self.offset, check_body=False, check_record=False, quarantine=self._quarantine):
-                if record.queue_id == key.queue_id and record.topic() == topic and transaction_type(record.sys_flag) in _IN_QUEUE:
-                    self._put_or_quarantine(record)
-            queue.commit()
-        finally:
-            self.listeners = listeners
-        log.warning("queue_refilled topic=%s queue=%d from=%d entries_end=%d", *key, begin, queue.max_offset)
 
     def _put_or_quarantine(self, record: RecordCursor) -> None:
         """Put a record's entry; one that cannot be put, since a field without a checksum is damaged, costs that record alone."""
@@ -141,24 +129,39 @@ class Dispatcher:
             if key.topic == SCHEDULE_TOPIC:
                 tags_code = self._delivery_time(record)
             queue = self._queues.plain.obtain(*key)
-            missing = record.queue_offset - queue.next_offset
-            if missing > 0 and missing * SIZE_MIN > record.log_offset - queue.max_physical_offset:
-                raise CorruptRecord(
-                    f"it says that it is message {record.queue_offset} of {key}: the log has no room for {missing} before it"
-                )
+            if record.queue_offset > queue.next_offset:
+                self._check_gap(record, key, record.queue_offset - queue.next_offset, LogOffset(queue.max_physical_offset))
             bits = self.bits_of(key.topic, record) if self.bits_of is not None and queue.ext is not None else b""
             queue.put(record.log_offset, record.size, tags_code, record.queue_offset, record.store_time_ms, bits)
             self._touched[id(queue)] = queue
         if self.listeners:
             self._arrivals.append(Arrival(key, QueueOffset(record.queue_offset + count), tags_code, StoreTimeMs(record.store_time_ms)))
 
+    def _check_gap(self, record: RecordCursor, key: QueueKey, missing: int, physical_end: LogOffset) -> None:
+        """Refuse a record whose queue offset is damaged: the log has no room for those before it, or the next of the queue disagrees."""
+        number, end = record.queue_offset, LogOffset(record.log_offset + record.size)
+        if missing * SIZE_MIN > record.log_offset - physical_end:
+            raise CorruptRecord(f"it says that it is message {number} of {key}: the log has no room for {missing} before it")
+        topic = key.topic.encode()
+        for each in self._log.scan(end, LogOffset(end + _LOOK_AHEAD), check_body=False, check_record=False):
+            if each.queue_id == key.queue_id and each.topic() == topic and transaction_type(each.sys_flag) in _IN_QUEUE:
+                if each.queue_offset <= number:
+                    raise CorruptRecord(f"it says that it is message {number} of {key}: so does a later one, or of one before")
+                return
+
     def _delivery_time(self, record: RecordCursor) -> int:
         """When a delayed message is due, which its entry has in the place of the tags code; a level above the last is the last."""
         level = _number(record.property(DELAY), len(self._delay_levels_ms))
         return record.store_time_ms + self._delay_levels_ms[level - 1] if level else record.tags_code()
 
+    def _forget_put(self) -> None:
+        """Forget the entries of a call that failed: they are put again."""
+        for queue in self._touched.values():
+            queue.forget_pending()
+        self._touched.clear()
+
     def _commit(self) -> None:
-        """Write what was put; a failure keeps it for the next call."""
+        """Write what was put; after a failure the records have to be put again."""
         for queue in self._touched.values():
             queue.commit()
         self._touched.clear()

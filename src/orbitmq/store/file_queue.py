@@ -25,6 +25,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from orbitmq.common.errors import StoreError
@@ -59,7 +60,6 @@ class FileQueue:
     __slots__ = (
         "_cuts",
         "_folders",
-        "_full_ratio",
         "_layer",
         "_making",
         "_prepared",
@@ -69,6 +69,7 @@ class FileQueue:
         "file_size",
         "files",
         "flushed_offset",
+        "full_ratio",
     )
 
     def __init__(
@@ -87,7 +88,7 @@ class FileQueue:
         self._layer = layer
         self._read_only_folders = tuple(sorted(set(read_only_folders)))
         self._folders = tuple(sorted(set(folders) - set(read_only_folders)))
-        self._full_ratio = full_ratio
+        self.full_ratio = full_ratio
         self._cuts = 0
         self._making = threading.Lock()
         self._prepared: MappedFile | None = None
@@ -113,18 +114,24 @@ class FileQueue:
             log.warning("empty_file_deleted file=%s", folder / name)
             self._layer.unlink(folder / name)
             self._layer.sync_dir(folder)
-        self.files = [self._loaded(name, folder) for name, folder in found]
-        self.read_ahead(self._reads_ahead)
-        for before, after in zip(self.files, self.files[1:], strict=False):
+        files = [self._loaded(name, folder) for name, folder in found]
+        for before, after in pairwise(files):
             if after.start != before.end:
                 raise StoreError(
                     f"{after.path} follows {before.path}, which ends at {before.end}: a file is missing between them, or is there twice; "
                     "bring the missing one back, or move away what is on one side of the gap"
                 )
-        for folder in {file.path.parent for file in self.files}:  # a process may have died between the making of a file and this
+        for folder in {file.path.parent for file in files}:  # a process may have died between the making of a file and this
             self._layer.sync_dir(folder)
-        self.end_offset = self.files[-1].end if self.files else 0
+        # Not before all is well: files without an end are taken for prepared ones, which are removed when the log is closed.
+        self.files, self.end_offset = files, files[-1].end if files else 0
+        self.read_ahead(self._reads_ahead)
         self.flushed_offset = self.first_offset
+
+    def end_at_data(self) -> None:
+        """Let the run end where nothing but zeros follows: a mapping of holes is not read, for a full disk in memory ends who does."""
+        last = next((file for file in reversed(self.files) if file.next_data(0) < file.size), None)
+        self.end_offset = self.first_offset if last is None else last.start + last.data_end()
 
     def find(self, offset: int) -> MappedFile | None:
         """The file that holds that offset, written or not."""
@@ -293,5 +300,5 @@ class FileQueue:
             return self._folders[0]
         for folder in self._folders:
             self._layer.make_folder(folder)
-        with_room = [folder for folder in self._folders if self._layer.disk_ratio(folder) <= self._full_ratio] or self._folders
+        with_room = [folder for folder in self._folders if self._layer.disk_ratio(folder) <= self.full_ratio] or self._folders
         return with_room[start // self.file_size % len(with_room)]

@@ -26,12 +26,12 @@ def dirty_pages(flushed_offset: int, end_offset: int) -> int:
 
 
 class FlushSchedule:
-    """The times at which flushing is due; ask it at `next_ms`, or whenever something was written."""
+    """The times at which flushing is due; ask it at `next_ms`, or whenever something was written. `config` may be replaced."""
 
-    __slots__ = ("_checkpoint_ms", "_config", "_log_ms", "_log_thorough_ms", "_queues_ms", "_queues_thorough_ms")
+    __slots__ = ("_checkpoint_ms", "_log_ms", "_log_thorough_ms", "_queues_ms", "_queues_thorough_ms", "config")
 
     def __init__(self, config: StoreConfig, now_ms: int) -> None:
-        self._config = config
+        self.config = config
         self._log_ms = now_ms + config.flush_log_interval_ms
         self._log_thorough_ms = now_ms + config.flush_log_thorough_interval_ms
         self._queues_ms = now_ms + config.flush_queues_interval_ms
@@ -48,7 +48,7 @@ class FlushSchedule:
         return Due(self._log_due(now_ms, flushed_offset, end_offset), self._queues_due(now_ms), self._checkpoint_due(now_ms))
 
     def _log_due(self, now_ms: int, flushed_offset: int, end_offset: int) -> bool:
-        config = self._config
+        config = self.config
         on_time = now_ms >= self._log_ms
         if on_time:
             self._log_ms = now_ms + config.flush_log_interval_ms
@@ -66,14 +66,14 @@ class FlushSchedule:
     def _queues_due(self, now_ms: int) -> int | None:
         if now_ms < self._queues_ms:
             return None
-        self._queues_ms = now_ms + self._config.flush_queues_interval_ms
+        self._queues_ms = now_ms + self.config.flush_queues_interval_ms
         if now_ms < self._queues_thorough_ms:
-            return self._config.flush_queues_pages_min
-        self._queues_thorough_ms = now_ms + self._config.flush_queues_thorough_interval_ms
+            return self.config.flush_queues_pages_min
+        self._queues_thorough_ms = now_ms + self.config.flush_queues_thorough_interval_ms
         return 0
 
     def _checkpoint_due(self, now_ms: int) -> bool:
         if now_ms < self._checkpoint_ms:
             return False
-        self._checkpoint_ms = now_ms + self._config.flush_checkpoint_interval_ms
+        self._checkpoint_ms = now_ms + self.config.flush_checkpoint_interval_ms
         return True

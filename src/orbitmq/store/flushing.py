@@ -86,10 +86,19 @@ class Flushing:
         self._log_due = False
         self._is_running = False
 
+    def follow(self, config: StoreConfig) -> None:
+        """Take over intervals and timeouts, which may change while the store is open."""
+        self._config = self._schedule.config = config
+
     @property
     def derived_unsafe_reason(self) -> str | None:
         """Why queues and index cannot be trusted after this process, so that the store must not be marked as stopped cleanly."""
         return self._derived.unsafe_reason
+
+    @property
+    def thorough_rounds(self) -> tuple[int, int]:
+        """How many thorough flushes of the queues have begun, and ended."""
+        return self._derived.rounds_begun, self._derived.rounds_ended
 
     @property
     def next_ms(self) -> int:

@@ -4,17 +4,18 @@ File names are the local time at which they were made, 17 digits, later ones gre
 than the last. A record's keys may be split over two files; a record below the log offset where the index ends was indexed before, and is
 passed over. The tags of a record count as a key too, which 4.9 does not do.
 
-Crash rule: a full file is sealed, synced by the flusher and then known as safe, by the time of its last entry in the checkpoint. After
-an abnormal exit, files that are not known as safe are made anew from their own entries as far as those are whole (the original deletes
-them, and what they knew is lost unless it is told to dispatch all of it again). What is missing then, from `end_offset` on, has to be
-dispatched again. `truncate` does the same for a log that lost its end. Damage in a file reads as fewer hits, never as an error.
+Crash rule: the manifest says which entries each file has, and their checksums (`states`). `load` keeps the files that are proven by it,
+from the first on; the first that is not goes, with all behind it, and so do files that the manifest does not know: the log is dispatched
+again from `end_offset` then. Slots and header of the last file follow from its entries. Where no manifest speaks of the index (an Apache
+broker's, or one from before), files are kept whose slots and header follow from their entries and that the log confirms (`index_proof`).
+`truncate` takes out the records of a log that lost its end.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -23,13 +24,14 @@ from orbitmq.common.clock import Clock
 from orbitmq.common.errors import WriteFailed
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.store.file_layer import FileLayer
-from orbitmq.store.index_file import LOG_END_UNKNOWN, IndexFile, IndexShape
+from orbitmq.store.index_file import IndexFile, IndexFileState, IndexShape
 from orbitmq.store.index_writer import ALL_PUT, TAGS_PREFIX, IndexWriter
 from orbitmq.store.types import LogOffset, StoreTimeMs
 
 log = logging.getLogger(__name__)
 _NAME_SIZE = 17
-_CLOCK_JUMP_MS_MAX = 24 * 3_600_000
+_LOG_BEGIN = LogOffset(0)
+Flaw = Callable[[IndexFile, IndexFile | None], str | None]  # why a file does not go on behind the one before it
 
 
 class IndexHits(NamedTuple):
@@ -41,12 +43,12 @@ class IndexHits(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SealedFlushJob:
-    """Full files to sync: after that, everything up to `safe_time_ms` is safe, which the checkpoint should say."""
+class IndexFlushJob:
+    """Files to sync; `sealed` is the last of them that is full, which the checkpoint may claim then."""
 
     descriptors: tuple[int, ...]
     files: tuple[IndexFile, ...]
-    safe_time_ms: StoreTimeMs
+    sealed: IndexFile | None
 
 
 class Index:
@@ -61,7 +63,7 @@ class Index:
         self._writer: IndexWriter | None = None  # of the last file, unless there is none or it is full
         self._unsynced: list[IndexFile] = []  # full, and not known as safe
         self._held: list[IndexFile] = []  # being synced: not to be closed
-        self.lost_entries = False  # whether `load` or `truncate` found fewer entries than there should be
+        self._states: tuple[IndexFileState, ...] | None = None  # of an index that was stopped
 
     @property
     def files(self) -> tuple[IndexFile, ...]:
@@ -78,32 +80,45 @@ class Index:
         """The log offset of the last record that was indexed: dispatching again from here completes the index."""
         return self._files[-1].header.end_offset if self._files else LogOffset(0)
 
-    def load(self, safe_time_ms: StoreTimeMs | None = None) -> None:
-        """Open the files; after an abnormal exit, `safe_time_ms` says up to which time they need no check. StoreError for another size.
+    @property
+    def shape(self) -> IndexShape:
+        return self._shape
 
-        Dispatch again from `end_offset` if there are `lost_entries`: a last file that is damaged has some, also after a clean stop.
+    @property
+    def states(self) -> tuple[IndexFileState, ...]:
+        """What proves the files at the next start."""
+        return tuple(file.state for file in self._files) if self._states is None else self._states
+
+    def load(
+        self, states: Sequence[IndexFileState] | None, log_min: LogOffset = _LOG_BEGIN, flaw_of: Flaw = lambda _file, _before: None
+    ) -> str | None:
+        """Open the files that `states` prove, and remove all others; why something is missing, if it is, from `end_offset` on.
+
+        No `states`: nobody vouches for the files. Those are kept that are borne out by themselves, and in which `flaw_of` finds none. Files
+        that are lost do not count if all of their records are, below `log_min`.
         """
+        self._states = None
         names = [name for name in self._layer.list(self._folder) if self._is_ours(name)]
-        for number, name in enumerate(names):
-            if self._layer.size(self._folder / name) == 0:  # a crash came before it got its size
-                self._unlink([name])
-                continue
-            file = IndexFile.open(self._layer, self._folder / name, self._shape)
-            self._files.append(file)
-            if safe_time_ms is not None and not self._is_safe(file, safe_time_ms):
-                self._rebuild(file, behind=names[number + 1 :])
-                if not file.is_full:
-                    break
-                file.seal()
-                self._unsynced.append(file)
-        while self._files and not self._files[-1].is_sound(self._latest_ms) and not self._rebuild(self._files[-1]):
-            pass
+        flaw = self._keep_borne_out(names, flaw_of) if states is None else self._keep_proven(names, states, log_min)
+        kept = {file.path.name for file in self._files}
+        self._unlink([name for name in names if name not in kept])
         self._write_to_last()
+        return flaw
 
     def truncate(self, log_end: LogOffset) -> None:
         """Forget the keys of records at `log_end` and behind."""
-        while self._files and self._files[-1].header.end_offset >= log_end and not self._rebuild(self._files[-1], log_end):
-            pass
+        while self._files and (last := self._files[-1]).header.end_offset >= log_end:
+            before = last.header.entry_count
+            if last in self._unsynced:
+                self._unsynced.remove(last)
+            last.commit()
+            last.rebuild(last.header, log_end)
+            self._layer.fdatasync(last.descriptor)  # or a crash could bring back what was cut, where the manifest has it
+            log.warning("index_file_cut file=%s entries=%d before=%d", last.path, last.header.entry_count - 1, before - 1)
+            if last.header.entry_count > 1:
+                break
+            self._let_go(last)
+            self._unlink([last.path.name])
         self._write_to_last()
 
     def put(self, record: RecordCursor) -> None:
@@ -156,15 +171,21 @@ class Index:
         self._let_go(file)
         return file.path
 
-    def begin_flush(self) -> SealedFlushJob | None:
-        """The full files that have to be synced; None when there are none. Every job goes back through `end_flush`."""
-        if not self._unsynced:
-            return None
-        files, self._unsynced = tuple(self._unsynced), []
-        self._held += files
-        return SealedFlushJob(tuple(file.descriptor for file in files), files, files[-1].header.end_time_ms)
+    def begin_flush(self, *, is_thorough: bool = False) -> IndexFlushJob | None:
+        """The files to sync: full ones, and the last too if the flush is thorough; None when there are none.
 
-    def end_flush(self, job: SealedFlushJob) -> None:
+        Every job goes back through `end_flush`.
+        """
+        files, self._unsynced = self._unsynced, []
+        sealed = files[-1] if files else None
+        if is_thorough and self._writer is not None and not self._files[-1].is_synced:
+            files.append(self._files[-1])
+        for file in files:
+            file.is_synced = True
+        self._held += files
+        return IndexFlushJob(tuple(file.descriptor for file in files), tuple(files), sealed) if files else None
+
+    def end_flush(self, job: IndexFlushJob) -> None:
         """Let go of the job's files; one that was deleted meanwhile is closed now."""
         for file in job.files:
             self._held.remove(file)
@@ -178,6 +199,7 @@ class Index:
             self._unsynced.append(self._files[-1])
         for file in self._unsynced:
             self._layer.fdatasync(file.descriptor)
+        self._states = self.states
         self.close()
 
     def close(self) -> None:
@@ -218,44 +240,61 @@ class Index:
         self._writer = file.writer
         log.info("index_file_added file=%s", file.path)
 
-    @property
-    def _latest_ms(self) -> int:
-        """Records have no later times than this, unless they are damaged."""
-        return self._clock.now_ms() + _CLOCK_JUMP_MS_MAX
+    def _keep_proven(self, names: Sequence[str], states: Sequence[IndexFileState], log_min: LogOffset) -> str | None:
+        """Keep the files that have what was written to them; the last one is made anew from its entries if only they are right."""
+        for state in states:
+            file = self._open(state.name) if state.name in names else None
+            if file is not None and self._is_proven(file, state, is_last=state is states[-1]):
+                self._files.append(file)
+                continue
+            if file is not None:
+                file.close()
+            if state.header.end_offset >= log_min:
+                return f"{self._folder / state.name} is missing or damaged"
+        return None
 
-    def _rebuild(self, file: IndexFile, log_end: LogOffset = LOG_END_UNKNOWN, behind: Sequence[str] = ()) -> bool:
-        """Make the file anew from its entries, durably; it is deleted when none is left, then False.
-
-        If it lost entries, the files `behind` go before it does: one that a crash brought back behind a gap would hide the gap.
-        """
-        before = file.header.entry_count
-        if file in self._unsynced:
-            self._unsynced.remove(file)
-        file.rebuild(self._latest_ms, log_end)
-        self._layer.fdatasync(file.descriptor)
-        self.lost_entries = True
-        log.warning("index_file_rebuilt file=%s entries=%d before=%d", file.path, file.header.entry_count - 1, before - 1)
-        if not file.is_full:
-            self._unlink(behind)
-        if file.header.entry_count == 1:
-            self._let_go(file)
-            self._unlink([file.path.name])
+    def _is_proven(self, file: IndexFile, state: IndexFileState, *, is_last: bool) -> bool:
+        if not file.has_entries(state):
             return False
-        return True
+        has_slots = file.has_slots(state)
+        if is_last and has_slots:
+            file.clear_behind()
+        elif is_last:
+            file.rebuild(state.header)
+        return has_slots or is_last
+
+    def _keep_borne_out(self, names: Sequence[str], flaw_of: Flaw) -> str | None:
+        """Keep the files that nothing speaks against, though nobody vouches for them."""
+        for name in names:
+            if self._layer.size(self._folder / name) == 0:  # a crash came before it got its size
+                continue
+            file, before = self._open(name), self._files[-1] if self._files else None
+            if file is None:  # it was cut, or made with other settings
+                return f"{self._folder / name} has another size than maxHashSlotNum and maxIndexNum ask for"
+            if before is not None and not before.is_full:
+                flaw: str | None = "follows a file that is not full"
+            elif not file.is_borne_out():
+                flaw = "has other slots, or another header, than its entries ask for"
+            else:
+                flaw = flaw_of(file, before)
+            if flaw is not None:
+                file.close()
+                return f"{file.path} {flaw}"
+            self._files.append(file)
+        return None
+
+    def _open(self, name: str) -> IndexFile | None:
+        """Open a file; None when it has another size than configured."""
+        path = self._folder / name
+        return IndexFile.open(self._layer, path, self._shape) if self._layer.size(path) == self._shape.file_size else None
 
     def _unlink(self, names: Sequence[str]) -> None:
         """Remove files, durably, the last first."""
         for name in reversed(names):
             self._layer.unlink(self._folder / name)
+            log.warning("index_file_removed file=%s", self._folder / name)
         if names:
             self._layer.sync_dir(self._folder)
-            self.lost_entries = True
-
-    def _is_safe(self, file: IndexFile, safe_time_ms: int) -> bool:
-        """Whether the last file was synced; of several that end in the same millisecond that is sure of the first alone."""
-        end_ms = file.header.end_time_ms
-        before_ms = self._files[-2].header.end_time_ms if len(self._files) > 1 else -1
-        return file.is_full and end_ms <= safe_time_ms and not before_ms == end_ms == safe_time_ms
 
     def _is_ours(self, name: str) -> bool:
         ours = len(name) == _NAME_SIZE and name.isascii() and name.isdigit()

@@ -16,8 +16,11 @@ Big-endian. `slots` and `entries` are configured (5,000,000 and 20,000,000: 420,
 hash = |hashCode(topic#key)|, slot = hash mod slots. The file is full at `entries` - 1 of them. Only hashes are compared: who asks must
 look at the records found.
 
-Crash rule: `commit` writes entries, then the header; slots stay in memory until the file is full or the store stops. After a crash they are
-made again from the entries, as far as those are whole (`rebuild`). Any bytes read as fewer hits: numbers must fall along a chain.
+Crash rule: `commit` writes entries, then the header; slots stay in memory until the file is full or the store stops, and are made again
+from the entries after a crash (`rebuild`). Any bytes read as fewer hits: numbers must fall along a chain.
+
+Entries only grow at their end, so a running checksum of them is kept as they are written; that of the slots is taken when they are. Both
+are the file's `state`, by which the next start proves the file (`index`).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+from orbitmq.common.crc import crc32
 from orbitmq.common.errors import StoreError, WriteFailed
 from orbitmq.message.tags import index_hash
 from orbitmq.store import mapped_file
@@ -37,6 +41,8 @@ _HEADER = Struct(">qqqqii")
 _ENTRY = Struct(">iqii")
 _REPLAY_SIZE = 50_000 * ENTRY_SIZE
 _SLOTS_PAGE_SIZE = SLOTS_PAGE * SLOT_SIZE
+_CHUNK = 1 << 20
+_NO_ENTRIES = crc32(bytes(ENTRY_SIZE))  # the checksum of entry 0, which is never used
 LOG_END_UNKNOWN = LogOffset((1 << 63) - 1)
 
 
@@ -66,6 +72,18 @@ class IndexHeader(NamedTuple):
     entry_count: int
 
 
+class IndexFileState(NamedTuple):
+    """What proves a file at the next start: its header as it was written, and the CRC-32 of the entries that the header counts.
+
+    That of the slots is None while they are in memory: then they follow from the entries.
+    """
+
+    name: str
+    header: IndexHeader
+    entries_checksum: int
+    slots_checksum: int | None
+
+
 class IndexFile:
     """One file; while it is written to it has a `writer`, whose numbers count instead of those in the file."""
 
@@ -74,8 +92,12 @@ class IndexFile:
         self.descriptor = descriptor
         self._layer = layer
         self._shape = shape
-        self._header = header
+        self._header = header  # as it was written last
+        self._entries_checksum = _NO_ENTRIES  # of the entries that were written; of a file that was opened, once it was looked at
+        self._slots_checksum: int | None = None
+        self._is_count_possible = True  # in the header of the file as it was opened
         self.writer: IndexWriter | None = None
+        self.is_synced = True  # whether nothing was written since its last sync began
 
     @classmethod
     def create(cls, layer: FileLayer, path: Path, shape: IndexShape, after: IndexHeader | None) -> IndexFile:
@@ -102,8 +124,10 @@ class IndexFile:
             )
         descriptor = layer.open(path)
         header = IndexHeader._make(_HEADER.unpack(layer.pread(descriptor, _HEADER.size, 0)))
-        count = min(max(header.entry_count, 1), shape.entries)
-        return cls(layer, path, shape, descriptor, header._replace(entry_count=count))
+        count = max(header.entry_count, 1)  # 0, before the first is written
+        file = cls(layer, path, shape, descriptor, header._replace(entry_count=min(count, shape.entries)))
+        file._is_count_possible = count <= shape.entries
+        return file
 
     @property
     def header(self) -> IndexHeader:
@@ -124,6 +148,46 @@ class IndexFile:
     def is_full(self) -> bool:
         return self.header.entry_count >= self._shape.entries
 
+    @property
+    def state(self) -> IndexFileState:
+        """What was written to the file, so that the next start can prove that it is still there."""
+        slots_checksum = self._slots_checksum if self.writer is None else None
+        return IndexFileState(self.path.name, self._header, self._entries_checksum, slots_checksum)
+
+    def has_entries(self, state: IndexFileState) -> bool:
+        """Whether the entries are those of `state`, whatever header and slots are; others may stand behind them."""
+        begin = self._shape.entries_at
+        count = min(max(state.header.entry_count, 1), self._shape.entries)
+        self._entries_checksum = self._checksum(begin, begin + ENTRY_SIZE * count)
+        return self._entries_checksum == state.entries_checksum
+
+    def has_slots(self, state: IndexFileState) -> bool:
+        """Whether header and slots are those of `state`."""
+        if self._header != state.header or not self._is_count_possible or state.slots_checksum is None:
+            return False
+        self._slots_checksum = self._checksum(_HEADER.size, self._shape.entries_at)
+        return self._slots_checksum == state.slots_checksum
+
+    def is_borne_out(self) -> bool:
+        """Whether header and slots follow from the entries: what can be told of a file for which nobody vouches.
+
+        If so, the file can say its `state`.
+        """
+        header, shape = self._header, self._shape
+        writer = IndexWriter(shape.slots, shape.entries, header.begin_time_ms, header.begin_offset)
+        self._entries_checksum = self._replay(writer, header.entry_count, LOG_END_UNKNOWN)
+        if (writer.entry_count, writer.slots_used, writer.end_offset) != (header.entry_count, header.slots_used, header.end_offset):
+            return False
+        if not self._is_count_possible or (writer.entry_count > 1 and _ENTRY.unpack(self._entry(1))[1] != header.begin_offset):
+            return False
+        self._slots_checksum = self._checksum(_HEADER.size, shape.entries_at)
+        return self._slots_checksum == crc32(writer.slots)
+
+    def entry(self, number: int) -> tuple[int, LogOffset]:
+        """Hash and log offset of an entry."""
+        key_hash, log_offset, _, _ = _ENTRY.unpack(self._entry(number))
+        return key_hash, log_offset
+
     def resume(self) -> None:
         """Go on writing to a file that was closed properly."""
         header, shape = self._header, self._shape
@@ -132,34 +196,28 @@ class IndexFile:
         writer.end_at(header.end_time_ms, header.end_offset)
         self.writer = writer
 
-    def is_sound(self, latest_ms: int) -> bool:
-        """Whether the header has times that can be, none later than that, and the first and last entry that it says."""
-        header = self.header
-        if header.entry_count == 1:
-            return True
-        ends = [_ENTRY.unpack(self._entry(number))[1] for number in (1, header.entry_count - 1)]
-        return ends == [header.begin_offset, header.end_offset] and self._has_times(latest_ms)
+    def rebuild(self, header: IndexHeader, log_end: int = LOG_END_UNKNOWN) -> None:
+        """Keep the entries that `header` counts and that are of records below `log_end`; everything else in the file follows from them.
 
-    def rebuild(self, latest_ms: int, log_end: int = LOG_END_UNKNOWN) -> None:
-        """Keep the first entries, as many as are whole and of records below `log_end`; everything else in the file follows from them.
-
-        None are kept if the header has no time that can be, for that of the entries is not known then; or if the first is all zeros,
-        for that is what a crash makes of it.
+        Slots and header stay in memory, as they do while a file is written to: so a full disk does not keep it from being made anew.
         """
-        header, shape = self.header, self._shape
-        self.commit()
+        shape = self._shape
         writer = IndexWriter(shape.slots, shape.entries, header.begin_time_ms, header.begin_offset)
-        first = self._entry(1)
-        if self._has_times(latest_ms) and any(first) and header.begin_offset == _ENTRY.unpack(first)[1]:
-            self._replay(writer, log_end)
-        if writer.entry_count == header.entry_count and writer.end_offset == header.end_offset:
+        self._entries_checksum = self._replay(writer, header.entry_count, log_end)
+        if writer.entry_count == header.entry_count:
             writer.end_at(header.end_time_ms, header.end_offset)  # nothing is lost, not even the parts of a second
-        end = shape.entries_at + ENTRY_SIZE * writer.entry_count
-        self._layer.clear(self.descriptor, end, shape.file_size - end)
+        self._layer.clear(self.descriptor, _HEADER.size, SLOT_SIZE * shape.slots)  # a full disk has no room for zeros
         for page in range(len(writer.touched)):
-            writer.touched[page] = 1
-        self.writer = writer
-        self.flush()
+            begin = page * _SLOTS_PAGE_SIZE
+            writer.touched[page] = any(writer.slots[begin : begin + _SLOTS_PAGE_SIZE])
+        self.writer, self.is_synced = writer, False
+        self._header = self.header
+        self.clear_behind()
+
+    def clear_behind(self) -> None:
+        """Make zeros of what stands behind the last entry."""
+        end = self._shape.entries_at + ENTRY_SIZE * self._header.entry_count
+        self._layer.clear(self.descriptor, end, self._shape.file_size - end)
 
     def commit(self) -> None:
         """Write the entries that were put, and the header; WriteFailed keeps them, to be tried again."""
@@ -167,9 +225,10 @@ class IndexFile:
         if writer is None or not writer.pending:
             return
         at = self._shape.entries_at + ENTRY_SIZE * (writer.entry_count - writer.pending)
-        with memoryview(writer.entries) as entries:
-            self._write(entries[: ENTRY_SIZE * writer.pending], at)
-        self._write(_HEADER.pack(*self.header), 0)
+        with memoryview(writer.entries) as entries, entries[: ENTRY_SIZE * writer.pending] as pending:
+            self._write(pending, at)
+            self._write_header()
+            self._entries_checksum = crc32(pending, self._entries_checksum)
         writer.wrote()
 
     def flush(self) -> None:
@@ -187,12 +246,13 @@ class IndexFile:
                 self._write(slots[begin * _SLOTS_PAGE_SIZE : end * _SLOTS_PAGE_SIZE], _HEADER.size + begin * _SLOTS_PAGE_SIZE)
                 touched[begin:end] = bytes(end - begin)
                 begin = touched.find(1, end)
-        self._write(_HEADER.pack(*self.header), 0)
+        self._write_header()
 
     def seal(self) -> None:
         """Write everything, and take no more entries; the caller syncs."""
         self.flush()
-        self._header, self.writer = self.header, None
+        if self.writer is not None:
+            self._slots_checksum, self.writer = crc32(self.writer.slots), None
 
     def matches_time(self, begin_ms: int, end_ms: int) -> bool:
         """Whether any entry may be of a record stored in that time."""
@@ -237,18 +297,32 @@ class IndexFile:
             return bytes(writer.entries[ENTRY_SIZE * at : ENTRY_SIZE * (at + 1)])
         return self._layer.pread(self.descriptor, ENTRY_SIZE, self._shape.entries_at + ENTRY_SIZE * number)
 
-    def _has_times(self, latest_ms: int) -> bool:
-        return 0 < self.header.begin_time_ms <= latest_ms
-
-    def _replay(self, writer: IndexWriter, log_end: int) -> None:
-        shape = self._shape
-        while writer.entry_count < shape.entries:
+    def _replay(self, writer: IndexWriter, entry_count: int, log_end: int) -> int:
+        """Let the writer take over entries up to that number, as far as they are sound and of records below `log_end`; their checksum."""
+        shape, checksum = self._shape, crc32(self._entry(0))
+        while (count := min(entry_count, shape.entries) - writer.entry_count) > 0:
             at = shape.entries_at + ENTRY_SIZE * writer.entry_count
-            chunk = self._layer.pread(self.descriptor, min(_REPLAY_SIZE, shape.file_size - at), at)
-            if writer.replay(chunk, log_end) * ENTRY_SIZE < len(chunk) or not chunk:
-                return
+            chunk = self._layer.pread(self.descriptor, min(_REPLAY_SIZE, ENTRY_SIZE * count), at)
+            taken = writer.replay(chunk, log_end) * ENTRY_SIZE
+            checksum = crc32(chunk[:taken], checksum)
+            if taken < len(chunk) or not chunk:
+                break
+        return checksum
+
+    def _checksum(self, begin: int, end: int) -> int:
+        """The CRC-32 of the file's bytes [begin, end)."""
+        checksum = 0
+        while begin < end and (chunk := self._layer.pread(self.descriptor, min(_CHUNK, end - begin), begin)):
+            checksum, begin = crc32(chunk, checksum), begin + len(chunk)
+        return checksum
+
+    def _write_header(self) -> None:
+        header = self.header
+        self._write(_HEADER.pack(*header), 0)
+        self._header = header
 
     def _write(self, data: bytes | memoryview, at: int) -> None:
+        self.is_synced = False
         try:
             self._layer.pwrite(self.descriptor, data, at)
         except OSError as error:

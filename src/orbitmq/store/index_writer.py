@@ -99,8 +99,7 @@ class IndexWriter:
     def replay(self, entries: Buffer, log_end: cython.longlong) -> int:
         """Take over entries that the file has, from number `entry_count` on; how many are sound and of records below `log_end`.
 
-        The time of the end follows from the last of them, to the second. A hash of 0 counts as lost: a torn write leaves that far more
-        often than a key has it, and such a key is put again.
+        The time of the end follows from the last of them, to the second.
         """
         p: cython.p_const_uchar = address(entries)
         count: cython.Py_ssize_t = len(entries) // ENTRY_SIZE
@@ -115,13 +114,11 @@ class IndexWriter:
             key_hash = signed32(p, at)
             log_offset = signed64(p, at + 4)
             seconds = signed32(p, at + 12)
-            if key_hash <= 0 or seconds < 0 or log_offset < self.end_offset or log_offset >= log_end or self.entry_count >= self.entry_max:
+            if key_hash < 0 or seconds < 0 or log_offset < self.end_offset or log_offset >= log_end or self.entry_count >= self.entry_max:
                 return number
             slot = key_hash % self.slot_count
             if signed32(p, at + 16) != signed32(self._slots, slot * 4):
                 return number
-            if key_hash == 0 and log_offset == 0 and seconds == 0 and self.entry_count > 1:
-                return number  # nothing was written there
             _chain(self, key_hash)
             self.entry_count += 1
             self.end_offset = log_offset
@@ -203,6 +200,8 @@ def _add(writer: IndexWriter, record: RecordCursor, key_hash: cython.int) -> cyt
     if writer.entry_count >= writer.entry_max or writer.pending >= _PENDING_MAX:
         return False
     time_ms: cython.longlong = record.store_time_ms
+    if time_ms < 0:  # it is damaged, and would be that of all others in the file
+        time_ms = writer.end_time_ms
     seconds: cython.longlong = 0
     if writer.begin_time_ms > 0 and time_ms > writer.begin_time_ms:
         seconds = (time_ms - writer.begin_time_ms) // 1000
@@ -216,6 +215,7 @@ def _add(writer: IndexWriter, record: RecordCursor, key_hash: cython.int) -> cyt
     writer.pending += 1
     if writer.entry_count == 1:
         writer.begin_offset = record.log_offset
+    if writer.entry_count == 1 or writer.begin_time_ms <= 0:
         writer.begin_time_ms = time_ms
     writer.entry_count += 1
     writer.end_offset = record.log_offset

@@ -87,19 +87,23 @@ class LogBatch:
         self, offsets: QueueOffsets, limits: RecordLimits, store_host: bytes, with_crc: bool, file_size: int, batch_size_max: int
     ) -> None:
         self._offsets = offsets
-        self._limits = limits
         self._store_host = store_host
         self._with_crc = with_crc
         self._file_size = file_size
         self._batch_size_max = batch_size_max
-        self._body_size_max = limits.body_size_max
-        self._topic_size_max = min(limits.topic_size_max, limits.retry_topic_size_max)
-        self._record_size_max = limits.body_size_max + limits.around_body_size_max
+        self.set_limits(limits)
         self.buffer = bytearray(BUFFER_SIZE_MIN)
         self._refusal: str | None = None
         self._message_parts = RecordParts()
         self._parts: list[Part] = []  # those that are closed by a blank
         self.used = self.end = self.store_time_ms = self._part_begin = self._part_offset = 0
+
+    def set_limits(self, limits: RecordLimits) -> None:
+        """Take records of at most these sizes from now on."""
+        self._limits = limits
+        self._body_size_max = limits.body_size_max
+        self._topic_size_max = min(limits.topic_size_max, limits.retry_topic_size_max)
+        self._record_size_max = limits.body_size_max + limits.around_body_size_max
 
     def begin(self, end: cython.longlong, store_time_ms: cython.longlong) -> None:
         """Start anew behind `end` and a record of that time."""

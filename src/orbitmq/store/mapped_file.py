@@ -87,6 +87,14 @@ class MappedFile:
         """The first position from there on that may hold anything but zeros; the size when there is none."""
         return self._layer.next_data(self._open(), position, self.size)
 
+    def data_end(self) -> int:
+        """Behind the last position that may hold anything but zeros."""
+        low, high = 0, self.size
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.next_data(middle) == self.size else (middle + 1, high)
+        return low
+
     def sync(self) -> None:
         """Make everything written so far durable; blocks."""
         self._layer.fdatasync(self._open())

@@ -14,25 +14,32 @@ import os
 from collections.abc import Callable, Sequence
 
 from orbitmq.common.clock import Clock
-from orbitmq.common.errors import StoreError, StoreFull, StoreReadOnly, WriteFailed
+from orbitmq.common.errors import StoreError, StoreFull, StoreReadOnly, WriteFailed, reason_of
 from orbitmq.message.record_write import Message
+from orbitmq.store import queue_manifest
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.config import FlushMode, StoreConfig
 from orbitmq.store.dispatch import Dispatcher, Listener
 from orbitmq.store.file_layer import FileLayer
-from orbitmq.store.flushing import Flushing, Waiter
+from orbitmq.store.flusher import Flusher
+from orbitmq.store.flushing import Flushing, MakeFlusher, Waiter
 from orbitmq.store.index import Index
+from orbitmq.store.index_proof import IndexProof
 from orbitmq.store.log_batch import Appended
+from orbitmq.store.manifest_keeper import ManifestKeeper
 from orbitmq.store.quarantine import Quarantine
 from orbitmq.store.queue_offsets import QueueOffsets
+from orbitmq.store.queue_proof import QueueProof
 from orbitmq.store.queues import Queues
 from orbitmq.store.reads import Reads
 from orbitmq.store.recovery import ProgressListener, ProgressLog, Recovered, Recovery
 from orbitmq.store.retention import Retention
 from orbitmq.store.store_lock import AbortMark, StoreLock
-from orbitmq.store.types import LogOffset, StoreTimeMs
+from orbitmq.store.topic_lives import AnyTopic, TopicLives
+from orbitmq.store.types import LogOffset
 
+_NEVER = (1 << 63) - 1  # a log offset that no record has
 log = logging.getLogger(__name__)
 
 
@@ -47,8 +54,15 @@ class MessageStore:
         store_host: bytes,
         listeners: Sequence[Listener] = (),
         notify: Callable[[], object] | None = None,
+        *,
+        lives: TopicLives | None = None,
+        make_flusher: MakeFlusher = Flusher,
     ) -> None:
         self.config = config
+        self._layer = layer
+        self._lives = lives or AnyTopic()
+        self._proof: QueueProof | None = None  # while queues may lack what the log has: at start, and as long as a full disk keeps it so
+        self.unclean_reason: str | None = None  # why `close` left the `abort` mark
         self._clock = clock
         self._is_sync = config.flush_mode is FlushMode.SYNC
         self._lock = StoreLock(layer, config.root)
@@ -65,6 +79,7 @@ class MessageStore:
             ext_file_size=config.queue_ext_file_size,
             batch_file_size=config.batch_queue_file_size,
             open_files_max=config.open_queue_files_max,
+            begin_of=self._begin_of,
         )
         self.index = Index(layer, config.root / "index", clock, config.index_shape) if config.index_enabled else None
         self.dispatcher = Dispatcher(
@@ -82,6 +97,17 @@ class MessageStore:
             clock.monotonic_ms,
             notify,
             flushed=self._dispatch,
+            make_flusher=make_flusher,
+        )
+        self.manifest = ManifestKeeper(
+            layer,
+            config.root,
+            self.log,
+            self.queues,
+            self.index,
+            self._lives,
+            dispatched=lambda: self.dispatcher.offset,
+            run_in_worker=self.flushing.run_in_worker,
         )
         self.retention = Retention(
             layer,
@@ -93,6 +119,12 @@ class MessageStore:
             worker=self.flushing.run_in_worker,
             needed_from=lambda: self.dispatcher.offset,
         )
+
+    def follow(self, config: StoreConfig) -> None:
+        """Take over limits, intervals and retention, which may change while the store is open; the rest of `config` may not differ."""
+        self.config = self.retention.config = config
+        for part in (self.log, self.reads, self.flushing):
+            part.follow(config)
 
     # -- life
 
@@ -124,11 +156,12 @@ class MessageStore:
             self.flushing.stop()
             reason = self.log.read_only_reason or self.flushing.derived_unsafe_reason or self._dispatch_failure
             if reason is None:
+                self._write_manifest()
                 self._abort.clear()
             else:
-                log.error("stopped_unclean reason=%s", reason)
+                self._stopped_unclean(reason)
         except (OSError, StoreError) as error:
-            log.error("stopped_unclean reason=%s", error)
+            self._stopped_unclean(str(error))
         finally:
             self._let_go()
 
@@ -139,25 +172,57 @@ class MessageStore:
         finally:
             self._let_go()
 
+    def _stopped_unclean(self, reason: str) -> None:
+        self.unclean_reason = reason
+        log.error("stopped_unclean reason=%s", reason)
+
+    def _write_manifest(self) -> None:
+        """Say what the queues have; without it the next start has to look at more of the log, and loses nothing."""
+        try:
+            self.manifest.write_now()
+        except OSError as error:
+            log.warning("manifest_not_written error=%s: the next start takes longer", error)
+
     def _recover(self, progress: ProgressListener | None) -> Recovered:
+        self._lives.load()
         clean = not self._abort.is_set()
         self.log.load()
         self.queues.load()
         self.checkpoint.load()
-        if self.index is not None:
-            self.index.load(None if clean else StoreTimeMs(self.checkpoint.index_time_ms))
         recovery = Recovery(
             self.log,
             self.queues,
-            self.index,
             self.checkpoint,
             self.dispatcher,
             self.quarantine,
             self._clock,
+            self._begin_proofs,
             truncate_damage=self.config.truncate_damage,
             listener=progress or ProgressLog(self._clock.monotonic_ms),
         )
-        return recovery.run(clean=clean)
+        recovered = recovery.run(clean=clean)
+        self.reads.is_behind = True
+        if recovery.dispatch_failure is None:
+            self._dispatch()
+        else:
+            self._dispatch_failed(recovery.dispatch_failure)
+        if recovered.queues_rebuilt or recovered.is_index_rebuilt or not queue_manifest.exists(self._layer, self.config.root):
+            self.manifest.want()
+        return recovered
+
+    def _begin_proofs(self) -> tuple[QueueProof, IndexProof | None]:
+        layer, root, index = self._layer, self.config.root, self.index
+        self._proof = proof = QueueProof(self.log, self.queues, self._lives, queue_manifest.read(layer, root))
+        is_ours = queue_manifest.exists(layer, root)
+        return proof, None if index is None else IndexProof(self.log, index, proof.manifest, is_ours=is_ours)
+
+    def _end_proof(self) -> None:
+        """Queues have what the log has: from now on topics are what their owner says of them."""
+        if self._proof is not None:
+            self._proof.finish()
+            self._proof = None
+            self.reads.is_behind = False
+            self.manifest.begin()
 
     def _let_go(self) -> None:
         """Close the files as they are, and unlock the folder."""
@@ -224,6 +289,8 @@ class MessageStore:
         self.flushing.tick()
         if self._dispatch_failure is not None:
             self._dispatch()
+        if self.flushing.derived_unsafe_reason is None:
+            self.manifest.tick(*self.flushing.thorough_rounds)
         self.retention.tick(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def flush(self) -> None:
@@ -247,12 +314,22 @@ class MessageStore:
         """Let queues and index follow the log, as far as readers may see it; a disk that does not take them stops new messages."""
         try:
             self.dispatcher.advance(self.log.flushed_offset if self._is_sync else self.log.end_offset)
+            self._end_proof()
         except (WriteFailed, OSError) as error:
-            if self._dispatch_failure is None:
-                log.error("dispatch_failed error=%s", error)
-            self._dispatch_failure = f"{error}. Messages that were taken are in the commit log; no more are taken until this succeeds"
+            self._dispatch_failed(error)
         else:
             self._dispatch_failure = None
+
+    def _dispatch_failed(self, error: Exception) -> None:
+        if self._dispatch_failure is None:
+            log.error("dispatch_failed error=%s", error)
+        self._dispatch_failure = f"{error}. Messages that were taken are in the commit log; no more are taken until this succeeds"
+
+    def _begin_of(self, topic: str) -> int:
+        """Since which log offset the records of a topic belong to its queues; in recovery, none of a topic that does not exist does."""
+        if self._proof is not None and not self._lives.exists(topic):
+            return _NEVER
+        return self._lives.begin_of(topic)
 
     def _next_offset(self, topic: bytes, queue_id: int) -> int:
         return self.queues.max_offset(topic.decode(), queue_id)
@@ -260,7 +337,7 @@ class MessageStore:
 
 def _queue_unreadable(error: OSError) -> StoreError:
     """What to say when nobody can tell which offset comes next in a queue."""
-    return StoreError(f"the message was not stored, for the end of its queue could not be read: {error}; try again later")
+    return StoreError(f"the message was not stored, for the end of its queue could not be read: {reason_of(error)}; try again later")
 
 
 def _memory_size() -> int:

@@ -9,6 +9,8 @@ also all that follow it in that file); when the filter does not want it; when no
 that says the same log offset and, if asked to look, whose body has its checksum. Those are listed in `bad`. Whatever the bytes are,
 reads stay inside them.
 
+A filter gets as much to do as is reasonable for one read, `FILTER_WORK_MAX`, and one record at least: the read ends there.
+
 Not to be used again before `end`: a filter may not read through the gather that asks it.
 """
 
@@ -18,7 +20,7 @@ from typing import Any
 import cython
 
 from orbitmq.common.mem import Buffer
-from orbitmq.store import consume_queue_ext, entry_scan
+from orbitmq.store import config, consume_queue_ext, entry_scan
 
 if cython.compiled:
     from cython.cimports.orbitmq.common.mem import address, copy, get32, put32, signed16, signed32, signed64
@@ -30,6 +32,9 @@ else:
 _FILLER_SIZE = cython.declare(cython.Py_ssize_t, entry_scan.FILLER_SIZE)
 _EXT_ADDRESS_MAX = cython.declare(cython.longlong, consume_queue_ext.ADDRESS_MAX)
 _BATCH_ENTRY_SIZE = cython.declare(cython.Py_ssize_t, 46)
+_CODES_COMPARED_MAX = cython.declare(cython.int, 16)  # of tags that are compared one by one; more are looked up
+_STEP_WORK = cython.declare(cython.longlong, config.FILTER_STEP_WORK)
+_WORK_MAX = cython.declare(cython.longlong, config.FILTER_WORK_MAX)
 _EVERY_CODE = cython.declare(cython.int, -1)
 _SKIP_NOTHING = cython.declare(cython.longlong, -(1 << 62))
 
@@ -43,6 +48,7 @@ class PullGather:
         "_check_body",
         "_check_record",
         "_code_count",
+        "_code_set",
         "_codes",
         "_cold_bytes_max",
         "_cold_count_max",
@@ -56,14 +62,17 @@ class PullGather:
         "_hot_distance",
         "_log_end",
         "_passes_bare",
+        "_record_cost",
         "_scan_size_max",
         "_skip_below",
         "_unit_of",
         "_used",
         "_wanted",
+        "_work",
         "bad",
         "is_gone",
         "last_log_offset",
+        "last_store_time_ms",
         "message_count",
         "next_offset",
         "record_count",
@@ -121,17 +130,23 @@ class PullGather:
         self._log_end = log_end
         self._wanted = wanted
         self._passes_bare = wanted is not None and wanted.passes_bare_entries
+        self._record_cost = 0 if wanted is None else wanted.record_cost
+        self._work = 0
         self._unit_of = unit_of
         self._skip_below = _SKIP_NOTHING
         self._code_count = _EVERY_CODE
         self._used = 0
         self.records = bytearray()
         self.record_count = self.message_count = 0
-        self.last_log_offset = 0
+        self.last_log_offset = self.last_store_time_ms = 0
         self.is_gone = False
         self.bad: list[tuple[int, int]] = []  # log offset and size
+        self._code_set = None
         if codes is not None:
             self._code_count = len(codes)
+            if len(codes) > _CODES_COMPARED_MAX:
+                self._code_set = codes
+                return
             self._codes = bytearray(4 * len(codes))
             at: cython.Py_ssize_t = 0
             for code in codes:
@@ -205,6 +220,10 @@ class PullGather:
                 self.is_gone = True
                 continue
             if self._wanted is not None:
+                if self._work >= _WORK_MAX:
+                    self.next_offset = base
+                    return False
+                self._work += self._record_cost * (_STEP_WORK + cursor.properties_size)
                 cursor.buffer = content
                 if not self._wanted.matches_record(cursor):
                     self.is_gone = False
@@ -215,6 +234,7 @@ class PullGather:
             copy(target, self._used, p, place, size)
             self._used += size
             self._skip_below = _SKIP_NOTHING
+            self.last_store_time_ms = cursor.store_time_ms
             self.record_count += 1
             self.message_count += places
             if self.message_count >= self._count_max or self.message_count >= max(self._hot_count_max, self._cold_count_max):
@@ -254,8 +274,12 @@ def _is_entry_wanted(gather: PullGather, codes: cython.p_const_uchar, code: cyth
         is_known = unit is not None
         if is_known:
             code = unit.tags_code
-    if is_known and gather._code_count >= 0 and not _has_code(codes, gather._code_count, code & 0xFFFFFFFF):
-        return False
+    if is_known and gather._code_count >= 0:
+        if gather._code_set is not None:
+            if _signed32(code) not in gather._code_set and code & 0xFFFFFFFF not in gather._code_set:
+                return False
+        elif not _has_code(codes, gather._code_count, code & 0xFFFFFFFF):
+            return False
     if gather._wanted is None or (unit is None and gather._passes_bare):
         return True
     return gather._wanted.matches_entry(code if is_known else None, unit)
@@ -269,6 +293,14 @@ def _has_code(codes: cython.p_const_uchar, count: cython.int, code: cython.uint)
     while i < count and get32(codes, 4 * i) != code:
         i += 1
     return i < count
+
+
+@cython.cfunc
+@cython.inline
+def _signed32(code: cython.longlong) -> cython.longlong:
+    """The low 32 bits as the number that Java's hash is."""
+    code = code & 0xFFFFFFFF
+    return code - 0x100000000 if code & 0x80000000 else code
 
 
 @cython.cfunc

@@ -7,38 +7,64 @@ commit log, of few files that are mapped, uses `FileQueue` instead.)
 Crash rule: bytes are written before `end` moves; behind the end the last file is all zeros, files behind it do not exist. `load` takes all
 files as full, because lengths say nothing: the owner looks for the end and tells it by `cut`, which also clears what it finds behind,
 so that what was cut once does not come back (the original leaves it there).
+
+Every file has a running checksum of its bytes below the end, kept as they are written: `state` is what proves at the next start that they
+are still what was written (`queue_manifest`). Of files found by `load` nothing is known: they have no checksums.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
+from orbitmq.common.crc import crc32
 from orbitmq.common.errors import StoreError
 from orbitmq.common.mem import Buffer
+from orbitmq.store.file_layer import FileLayer
 from orbitmq.store.file_queue import file_name
 from orbitmq.store.open_files import HandledFile, OpenFiles
 
 _NAME_SIZE = 20
 
 
+class FilesState(NamedTuple):
+    """Bytes [first, end) of one queue, and the CRC-32 of those in each file."""
+
+    first: int = 0
+    end: int = 0
+    checksums: tuple[int, ...] = ()
+
+
+def proven(layer: FileLayer, folder: str, file_size: int, state: FilesState) -> int:
+    """How many of the files of `state` in a queue's folder have its bytes; no object is made for a queue that is only looked at."""
+    start = state.first
+    for number, checksum in enumerate(state.checksums):
+        if layer.checksum(f"{folder}/{file_name(start)}", file_size, min(state.end - start, file_size)) != checksum:
+            return number
+        start += file_size
+    return len(state.checksums)
+
+
 class QueueFiles:
     """Bytes [first, end) of one queue; both are 0 when there are no files. A first file that is not the first ever may be empty."""
 
-    __slots__ = ("_files", "_last", "_other", "end", "file_size", "first", "folder")
+    __slots__ = ("_checksums", "_files", "_last", "_other", "_stale", "end", "file_size", "first", "folder")
 
     def __init__(self, files: OpenFiles, folder: str, file_size: int) -> None:
         self._files = files
         self.folder = folder
         self.file_size = file_size
         self.first = self.end = 0
+        self._checksums: list[int] | None = []  # of each file; None: not known
+        self._stale: set[int] = set()  # files in the folder that may be written over
         self._last: HandledFile | None = None  # written last
         self._other: HandledFile | None = None  # read last, of those before
 
     def load(self) -> None:
         """Find the files; an empty last one is removed, and one of another length or place is a StoreError."""
         layer, folder = self._files.layer, Path(self.folder)
-        starts = sorted(int(name) for name in layer.list(folder) if len(name) == _NAME_SIZE and name.isdecimal())
+        starts = sorted(int(name) for name in self._names())
         if starts and layer.size(folder / file_name(starts[-1])) == 0:
             layer.unlink(folder / file_name(starts.pop()))
         for number, start in enumerate(starts):
@@ -56,6 +82,46 @@ class QueueFiles:
                 )
         self.first = starts[0] if starts else 0
         self.end = starts[-1] + self.file_size if starts else 0
+        self._checksums = None if starts else []
+
+    @property
+    def state(self) -> FilesState | None:
+        """What proves the content at the next start; None when nobody knows what was written."""
+        return None if self._checksums is None else FilesState(self.first, self.end, tuple(self._checksums))
+
+    def proven(self, state: FilesState) -> int:
+        """How many of the files of `state`, from the first, have its bytes: their length is right, and their checksum."""
+        return proven(self._files.layer, self.folder, self.file_size, state)
+
+    def adopt(self, state: FilesState) -> None:
+        """Go on with files that were proven to have that state; any others go, and what stands behind the end is cleared."""
+        self.first, self.end, self._checksums = state.first, state.end, list(state.checksums)
+        self.remove_others()
+        self._clear_behind()
+
+    def reuse(self) -> None:
+        """Write over the files that lie in the folder instead of making new ones, for which a full disk may have no room."""
+        layer, folder = self._files.layer, Path(self.folder)
+        self._stale = {int(name) for name in self._names() if layer.size(folder / name) == self.file_size}
+        self._remove_but(self._stale)
+
+    def remove_others(self) -> None:
+        """Remove the files in the folder that do not belong to the run."""
+        self._remove_but({*self.starts, self.first} if self.first or self.end else set())
+        self._stale = set()
+        with suppress(OSError):  # something is left in it
+            self._files.layer.remove_folder(Path(self.folder))
+
+    def _remove_but(self, kept: set[int]) -> None:
+        """Remove all files in the folder but those, the last first."""
+        layer, folder = self._files.layer, Path(self.folder)
+        for name in reversed(self._names()):
+            if int(name) not in kept:
+                layer.unlink(folder / name)
+                layer.sync_dir(folder)
+
+    def _names(self) -> list[str]:
+        return [name for name in self._files.layer.list(Path(self.folder)) if len(name) == _NAME_SIZE and name.isdecimal()]
 
     @property
     def starts(self) -> range:
@@ -86,52 +152,55 @@ class QueueFiles:
         if last is not None and position == self.end and last.start < position and position + size <= last.start + self.file_size:
             self._files.write(last, data, position - last.start)
             self.end = position + size
+            if self._checksums is not None:
+                self._checksums[-1] = crc32(data, self._checksums[-1])
             return
         first = self.first if self.end else position
         assert position in (first, self.end), "bytes follow each other"
         assert first % self.file_size == 0, "a file begins at a multiple of its size"
         end, made = position + len(data), []
+        checksums = None if self._checksums is None else list(self._checksums)
         try:
             with memoryview(data) as view:
                 for start in range(position - position % self.file_size, end, self.file_size):
                     if not self._exists(start):
                         made.append(start)
                         self._make(start)
+                        if checksums is not None:
+                            checksums.append(0)
                     at, part_end = max(start, position), min(start + self.file_size, end)
-                    self._files.write(self._file(start), view[at - position : part_end - position], at - start)
+                    with view[at - position : part_end - position] as part:
+                        self._files.write(self._file(start), part, at - start)
+                        if checksums is not None:
+                            checksums[-1] = crc32(part, checksums[-1])
         except OSError:
             for start in reversed(made):
                 with suppress(OSError):
                     self._delete(start)
             raise
-        self.first, self.end = first, end
+        self.first, self.end, self._checksums = first, end, checksums
 
     def cut(self, end: int) -> None:
         """Forget everything from `end` on: files that begin there are removed, from the last; what stands in the one before is cleared.
 
         A first file that is not the first ever stays, empty, so that positions do not begin at 0 again.
         """
+        if end == self.end:
+            self._clear_behind()
+            return
         for start in reversed(self.starts):
             if start < end or start == self.first > 0:
                 break
             self._delete(start)
             self._files.layer.sync_dir(Path(self.folder))  # or a crash could bring the last back without those before it
         self.end = max(end, self.first)
-        at = self.end % self.file_size
-        if at or self.first == self.end > 0:
-            self._files.clear(self._file(self.end - at), at, self.file_size - at)
-
-    def renew(self, begin: int) -> None:
-        """Write everything from `begin` on over itself, to be synced with the next flush, and let what is behind the end be durably clear.
-
-        After a crash: a sync that failed before it may have left pages that only look synced, and what was cut must not come back.
-        """
-        for start in self.starts:
-            if start + self.file_size > begin:
-                at, stop = max(begin, start), min(start + self.file_size, self.end)
-                self._files.write(self._file(start), self.read(at, stop - at), at - start)
-        if self.end > self.first:
-            self._files.sync(self._file((self.end - 1) // self.file_size * self.file_size))
+        self._clear_behind()
+        if self._checksums is not None:
+            starts = self.starts
+            del self._checksums[len(starts) or (1 if self.first else 0) :]
+            if self._checksums:
+                last = starts[-1] if starts else self.first
+                self._checksums[-1] = crc32(self.read(last, self.end - last))
 
     def drop_first(self) -> None:
         """Remove the first file; it is not the last one."""
@@ -139,6 +208,8 @@ class QueueFiles:
         self._delete(self.first)
         self._files.layer.sync_dir(Path(self.folder))  # or a crash could bring it back without the next one
         self.first += self.file_size
+        if self._checksums is not None:
+            del self._checksums[0]
 
     def destroy(self) -> None:
         """Remove all files, and the folder if nothing else is in it."""
@@ -146,9 +217,15 @@ class QueueFiles:
             if self._exists(start):
                 self._delete(start)
                 self._files.layer.sync_dir(Path(self.folder))
-        self.first = self.end = 0
+        self.first, self.end, self._checksums = 0, 0, []
         with suppress(OSError):  # never made, or something else lies in it
             self._files.layer.remove_folder(Path(self.folder))
+
+    def _clear_behind(self) -> None:
+        """Make zeros of what stands behind the end in the last file."""
+        at = self.end % self.file_size
+        if at or self.first == self.end > 0:
+            self._files.clear(self._file(self.end - at), at, self.file_size - at)
 
     def _exists(self, start: int) -> bool:
         """Whether there is a file that begins at `start`, none before the first being asked for."""
@@ -173,7 +250,13 @@ class QueueFiles:
         """Make the file that begins at `start`, the last from now on."""
         if self.first == self.end:
             self._files.layer.make_folder(Path(self.folder))
-        last, self._last = self._last, self._files.create(self.folder, start, self.file_size)
+        if start in self._stale:
+            self._stale.remove(start)
+            file = HandledFile(self.folder, start)
+            self._files.clear(file, 0, self.file_size)
+        else:
+            file = self._files.create(self.folder, start, self.file_size)
+        last, self._last = self._last, file
         if last is not None:
             self._files.let_go(last)
 

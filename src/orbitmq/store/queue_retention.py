@@ -98,7 +98,7 @@ class QueueRetention:
 
         def delete_if_unused(folder: Folder, key: QueueKey) -> int:
             queue = None if self.is_system_topic(key.topic) else folder.find(*key)
-            if queue is None or not 0 < queue.max_physical_offset < self._log.min_offset:
+            if queue is None or queue.last_physical_offset() < 0 or queue.max_physical_offset >= self._log.min_offset:
                 return 0
             folder.delete(*key)
             self._log.offsets.restore(key, self._queues.max_offset(*key))

@@ -16,7 +16,7 @@ import logging
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from orbitmq.common.errors import StoreError
+from orbitmq.common.errors import StoreError, reason_of
 from orbitmq.common.mem import signed32
 from orbitmq.message.layout import Flaw
 from orbitmq.message.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQUE_KEY
@@ -35,7 +35,7 @@ from orbitmq.store.queues import Queues
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset, StoreTimeMs
 
 BYTES_MAX = 128 << 20  # whatever is asked for
-_COUNT_MAX = 1 << 30
+_SCAN_COUNT_MAX = 8_192  # entries that a read looks at because so many messages are asked for
 _ENTRIES_FILTERED_MIN = 64  # how many are read at first when a filter may leave few of them
 _QUERY_ROUNDS = 3
 _FOREVER_MS = (1 << 63) - 1
@@ -69,6 +69,8 @@ class GetResult(NamedTuple):
     record_count: int = 0
     message_count: int = 0  # with those inside of batches
     suggest_slave: bool = False  # what was read is so far behind that it will come from the disk: let a replica do it
+    behind_bytes: int = 0  # from the last entry that was looked at to the end of the log
+    last_store_time_ms: int = 0  # when the last of the records was stored
 
 
 class QueryResult(NamedTuple):
@@ -91,6 +93,10 @@ class MessageFilter(Protocol):
     def passes_bare_entries(self) -> bool:
         """Whether every entry without a unit may be wanted: then it is not asked about those."""
 
+    @property
+    def record_cost(self) -> int:
+        """How many steps `matches_record` takes at most; each may look at all properties of the record."""
+
     def matches_entry(self, tags_code: int | None, unit: ExtUnit | None) -> bool:
         """Whether the message of a queue entry may be wanted; None for a code that is lost, `unit` when the entry has one."""
 
@@ -103,6 +109,7 @@ class TagsFilter(NamedTuple):
 
     tags_codes: frozenset[int] | None
     passes_bare_entries: bool = True
+    record_cost: int = 1
 
     def matches_entry(self, tags_code: int | None, unit: ExtUnit | None) -> bool:
         return True
@@ -117,18 +124,24 @@ class Reads:
     def __init__(
         self, log: CommitLog, queues: Queues, index: Index | None, config: StoreConfig, quarantine: Quarantine, *, memory_size: int
     ) -> None:
+        self.is_behind = False  # queues are not rebuilt up to the end of the log: an offset behind theirs may be right
         self.corrects_offsets = True  # a slave with offsetCheckInSlave off leaves an offset that is not there as it was asked for
         self._log = log
         self._queues = queues
         self._index = index
         self._quarantine = quarantine
         self._check_record = config.record_crc_required
+        self._memory_size = memory_size
+        self.follow(config)
+
+    def follow(self, config: StoreConfig) -> None:
+        """Take over the limits of reads, which may change while the store is open."""
         self._filter_size_max = config.filter_entries_max * ENTRY_SIZE
         self._count_max = max(config.hot_count_max, config.cold_count_max, 1)
-        self._hot_distance = memory_size * config.memory_percent_max // 100
+        self._hot_distance = self._memory_size * config.memory_percent_max // 100
         self._gather = PullGather(
-            log.files.find,
-            file_size=log.files.file_size,
+            self._log.files.find,
+            file_size=self._log.files.file_size,
             hot_distance=self._hot_distance,
             hot_bytes_max=config.hot_bytes_max,
             hot_count_max=config.hot_count_max,
@@ -148,6 +161,9 @@ class Reads:
         StoreError when the queue's files cannot be read now, OSError when those of the log or of the units cannot.
         """
         found = self._find(queue)
+        if self.is_behind and (found is None or offset > found.max_offset):
+            end = QueueOffset(0) if found is None else found.max_offset
+            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, QueueOffset(0), end)
         if found is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, self._corrected(offset, 0), QueueOffset(0), QueueOffset(0))
         try:
@@ -175,11 +191,12 @@ class Reads:
         wanted: MessageFilter | None,
     ) -> GetResult:
         gather, log_end = self._gather, self._log.end_offset
+        count_max = min(count_max, _SCAN_COUNT_MAX)
         scan_size_max = max(self._filter_size_max, count_max * queue.ENTRY_SIZE)
         gather.begin(
             queue.ENTRY_SIZE,
             offset,
-            min(count_max, _COUNT_MAX),
+            count_max,
             min(bytes_max, BYTES_MAX),
             scan_size_max,
             log_end,
@@ -214,6 +231,8 @@ class Reads:
             gather.record_count,
             gather.message_count,
             log_end - gather.last_log_offset > self._hot_distance,
+            log_end - gather.last_log_offset,
+            gather.last_store_time_ms,
         )
 
     # -- by place in the log
@@ -367,7 +386,7 @@ def _entries(queue: ConsumeQueue | BatchConsumeQueue, offset: QueueOffset, count
 def _tell_lost(error: OSError, queue: ConsumeQueue | BatchConsumeQueue, offset: QueueOffset) -> None:
     """Log that a file of a queue is gone; StoreError for any other reason why it could not be read."""
     if error.errno not in _FILE_LOST:
-        raise StoreError(f"queue {queue.files.folder} could not be read at {offset}: {error}; ask again later") from error
+        raise StoreError(f"queue {queue.files.folder} could not be read at {offset}: {reason_of(error)}; ask again later") from error
     log.error("queue_unreadable folder=%s offset=%d error=%s", queue.files.folder, offset, error)
 
 

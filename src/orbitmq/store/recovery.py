@@ -1,7 +1,8 @@
 """Recovery: where the log ends, and queues and index brought up to it; after a clean stop and after a crash.
 
 Two passes over the last part of the log. The first finds the end: it goes from a file that the checkpoint, or the position of the queues,
-says is safe, as far as records are good. The second dispatches that part again, which queues and index take as often as it comes.
+says is safe, as far as records are good. The second dispatches what queues and index may lack: from where the manifest proves every queue
+and the index, or from where one begins that has to be rebuilt (`queue_proof`, `index_proof`). What was put already is skipped.
 
 Rule for a record that is not good: what follows is given up with it only if nothing good follows: a torn tail. If good records stand behind
 it, the log is damaged, not torn: the bad bytes are quarantined, and the good ones stay (`log_gap`). Where it cannot be told without
@@ -9,8 +10,9 @@ doubt which those are, `DamagedLog` names the place, and nothing is changed. `tr
 first bad record on is given up. The original leaves bytes of records that it gave up behind the end of the log: after a clean stop,
 records of which the checkpoint knows nothing are such.
 
-After a crash, what the checkpoint does not vouch for is written once more, the log over itself and queue entries by dispatch: a sync that
-failed before the crash may have left pages that the system takes for clean although the disk does not have them.
+After a crash, what the checkpoint does not vouch for is written once more, the log over itself, and what the manifest does not prove of
+queues and index by dispatch: a sync that failed before the crash may have left pages that the system takes for clean although the disk
+does not have them.
 
 Crash rule: every step can be repeated; the log is cut before anything is put into queues or index.
 """
@@ -20,21 +22,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from orbitmq.common.clock import Clock
-from orbitmq.common.errors import StoreError
-from orbitmq.message.properties import KEYS, TAGS, UNIQUE_KEY
+from orbitmq.common.errors import StoreError, WriteFailed
+from orbitmq.common.garbage import collector_paused
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatcher
-from orbitmq.store.index import Index
+from orbitmq.store.index_proof import IndexProof
 from orbitmq.store.log_scan import LogScan
 from orbitmq.store.mapped_file import MappedFile
 from orbitmq.store.quarantine import Quarantine
+from orbitmq.store.queue_proof import QueueProof
 from orbitmq.store.queues import Queues
-from orbitmq.store.types import LogOffset, QueueKey, QueueOffset, StoreTimeMs
+from orbitmq.store.types import LogOffset, StoreTimeMs
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +92,8 @@ class Recovered:
     end: LogOffset
     records: int
     quarantined: int  # places in the log that are stepped over
+    queues_rebuilt: int  # of which some files at least were not as they should be
+    is_index_rebuilt: bool  # from the first file on that was not as it should be
     lost_reason: str | None  # why the log ends where it does, None when it ends where nothing was written
 
 
@@ -100,42 +104,50 @@ class Recovery:
         self,
         log: CommitLog,
         queues: Queues,
-        index: Index | None,
         checkpoint: Checkpoint,
         dispatcher: Dispatcher,
         quarantine: Quarantine,
         clock: Clock,
+        proofs: Callable[[], tuple[QueueProof, IndexProof | None]],
         *,
         truncate_damage: bool,
         listener: ProgressListener | None = None,
     ) -> None:
         self._log = log
         self._queues = queues
-        self._index = index
         self._checkpoint = checkpoint
         self._dispatcher = dispatcher
         self._quarantine = quarantine
         self._clock = clock
+        self._proofs = proofs  # made when the end of the log is known
         self._truncate_damage = truncate_damage
         self._listener = listener
         self._cursor = RecordCursor()
+        self.dispatch_failure: WriteFailed | None = None  # why the log is not in queues and index up to its end
 
     def run(self, *, clean: bool) -> Recovered:
         """Find the end of the log, cut everything to it, and dispatch what queues and index may lack."""
-        files = self._log.files.files
-        begin = LogOffset(self._first_file(files, clean=clean).start if files else 0)
-        scan, safe = self._find_end(begin, clean=clean)
+        self._log.files.end_at_data()
+        files = [file for file in self._log.files.files if file.start < self._log.end_offset]
+        begin = LogOffset(self._first_file(files, clean=clean).start if files else self._log.min_offset)
+        scan = self._find_end(begin, clean=clean)
         lost_reason = scan.problem
         if lost_reason is not None and (self._is_clear(scan.offset) or (clean and self._is_known_end(scan))):
             lost_reason = None
         latest_ms = self._clock.now_ms() + _CLOCK_JUMP_MS_MAX  # a time that cannot be is damage, and would be that of all that follow
         unsynced = LogOffset(scan.offset if clean else max(begin, min(self._checkpoint.confirmed_offset, scan.offset)))
         self._log.resume(scan.offset, StoreTimeMs(min(scan.store_time_ms, latest_ms)), unsynced)
-        self._queues.bound(self._log.min_offset, scan.offset, self._confirms, self._dispatcher.refill, None if clean else safe)
-        self._dispatch(safe, scan, clean=clean)
+        self._queues.bound(self._log.min_offset, scan.offset)
+        with collector_paused():
+            proof, index_proof = self._proofs()
+            needed = proof.run(scan.offset)
+        if index_proof is not None:
+            needed = min(needed, index_proof.run(scan.offset))
+        is_index_rebuilt = index_proof is not None and index_proof.is_rebuilt
+        self._dispatch(needed, begin, scan)
         log.info(
-            "recovered clean=%s from=%d end=%d records=%d quarantined=%d lost=%s",
-            clean, begin, scan.offset, scan.records, len(self._quarantine), lost_reason,
+            "recovered clean=%s from=%d end=%d records=%d quarantined=%d queues_rebuilt=%d index_rebuilt=%s lost=%s",
+            clean, begin, scan.offset, scan.records, len(self._quarantine), proof.rebuilt, is_index_rebuilt, lost_reason,
         )  # fmt: skip
         return Recovered(
             clean=clean,
@@ -143,6 +155,8 @@ class Recovery:
             end=scan.offset,
             records=scan.records,
             quarantined=len(self._quarantine),
+            queues_rebuilt=proof.rebuilt,
+            is_index_rebuilt=is_index_rebuilt,
             lost_reason=lost_reason,
         )
 
@@ -164,8 +178,8 @@ class Recovery:
                 return file
         return None
 
-    def _find_end(self, begin: LogOffset, *, clean: bool) -> tuple[LogScan, LogOffset]:
-        """Go over the log up to where the good records end, and from where on they have to be dispatched.
+    def _find_end(self, begin: LogOffset, *, clean: bool) -> LogScan:
+        """Go over the log up to where the good records end.
 
         After a clean stop the checkpoint says up to where all is well: it is believed if that is the end of a record.
         """
@@ -174,7 +188,7 @@ class Recovery:
         if safe > begin:
             scan.to_end()
         if scan.offset != safe:
-            scan, safe = self._log.scan(begin), begin
+            scan = self._log.scan(begin)
         scan.go_on(None, lambda offset: self._tell("checking", begin, offset))
         if scan.problem is not None and not self._truncate_damage and not (clean and self._is_known_end(scan)):
             scan.go_on(self._quarantine, lambda offset: self._tell("checking", begin, offset))
@@ -183,26 +197,29 @@ class Recovery:
                 f"the commit log is damaged: {scan.problem}, and where it goes on cannot be told: {scan.doubt}. Restore the file from a "
                 f"replica or a backup, or start with recoverBadRecord=truncate, which gives up everything from {scan.offset} on"
             )
-        return scan, safe
+        return scan
 
-    def _dispatch(self, begin: LogOffset, scan: LogScan, *, clean: bool) -> None:
-        """Put into queues and index what they may lack: what is behind `begin`, and all of what is missing as a whole."""
-        log_min = self._log.min_offset
-        if next(iter(self._queues.plain), None) is None and next(iter(self._queues.batch), None) is None:
-            begin = log_min
-        index = self._index
-        if index is not None:
-            index.truncate(scan.offset)
-            if not clean or index.lost_entries or (not index.files and self._has_keys(log_min)):
-                begin = max(min(begin, index.end_offset), log_min)
+    def _dispatch(self, begin: LogOffset, checked_from: LogOffset, scan: LogScan) -> None:
+        """Put into queues and index what they may lack: what is behind `begin`."""
+        if begin < checked_from:
+            self._check_between(begin, checked_from)
         dispatcher = self._dispatcher
         dispatcher.offset, dispatcher.store_time_ms = begin, scan.store_time_ms
-        dispatcher.advance(progress=lambda offset: self._tell("dispatching", begin, offset))
+        try:
+            dispatcher.advance(progress=lambda offset: self._tell("dispatching", begin, offset))
+        except WriteFailed as error:  # a full disk: the store is opened, goes on with this, and takes no messages until it is done
+            self.dispatch_failure = error
         assert dispatcher.problem is None, f"the log was cut at {scan.offset}, and yet: {dispatcher.problem}"
 
-    def _has_keys(self, offset: LogOffset) -> bool:
-        """Whether the record there is one that the index would know."""
-        return any(record.property(name) for record in islice(self._log.scan(offset), 1) for name in (UNIQUE_KEY, KEYS, TAGS))
+    def _check_between(self, begin: LogOffset, end: LogOffset) -> None:
+        """Quarantine what is bad in a part of the log that is older than what a start looks at."""
+        scan = self._log.scan(begin, end, check_body=False, quarantine=self._quarantine)
+        scan.to_end(lambda offset: self._tell("checking", begin, offset))
+        if scan.problem is not None:
+            raise DamagedLog(
+                f"the commit log is damaged: {scan.problem}, and where it goes on cannot be told: {scan.doubt}. Queues have to be rebuilt "
+                "from it: restore the file from a replica or a backup, or have the store repaired: orbitmq store repair"
+            )
 
     def _tell(self, step: str, begin: LogOffset, offset: LogOffset) -> None:
         if self._listener is not None:
@@ -219,17 +236,4 @@ class Recovery:
         if file is None:
             return True
         at = offset - file.start
-        return not any(file.view()[at : at + 8])
-
-    def _confirms(self, key: QueueKey, log_offset: LogOffset, size: int, queue_offset: QueueOffset) -> bool:
-        """Whether the log has that record for that place of the queue, or had it: what it deleted was right when it was there."""
-        if log_offset < self._log.min_offset:
-            return True
-        content = self._log.read(log_offset, size)
-        record = RecordCursor()  # one that is kept would keep the file from being unmapped
-        return (
-            content is not None
-            and record.read(content, 0, size, False) == size
-            and (record.queue_id, record.queue_offset) == (key.queue_id, queue_offset)
-            and record.topic() == key.topic.encode()
-        )
+        return file.next_data(at) >= at + 8 or not any(file.view()[at : at + 8])

@@ -8,11 +8,12 @@ and nobody else in the process may open the file, for closing it again would giv
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
 
-from orbitmq.common.errors import StoreError
+from orbitmq.common.errors import StoreError, StoreLockedError
 from orbitmq.store.file_layer import FileLayer
 
 _LOCK_TEXT = b"lock"
@@ -28,17 +29,19 @@ class StoreLock:
         self._descriptor = -1
 
     def acquire(self) -> None:
-        """Lock the folder; StoreError when somebody has it already."""
+        """Lock the folder; StoreLockedError when somebody has it already."""
         path = self._root / "lock"
         if self._root in _held:
-            raise StoreError(f"this process has the store {self._root} open already: stop it before it is opened again")
+            raise StoreLockedError(f"this process has the store {self._root} open already: stop it before it is opened again")
         self._layer.make_folder(self._root)
         descriptor = self._layer.open(path, create=path.name not in self._layer.list(self._root))
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
         except OSError as error:
             self._layer.close(descriptor)
-            raise StoreError(f"another process has the store {self._root} open (lock on {path}): stop it, or use another folder") from error
+            raise StoreLockedError(
+                f"another process has the store {self._root} open (lock on {path}): stop it, or use another folder"
+            ) from error
         try:
             self._layer.pwrite(descriptor, _LOCK_TEXT, 0)
         except OSError as error:
@@ -72,6 +75,9 @@ class AbortMark:
         try:
             self._layer.truncate(descriptor, 0)
             self._layer.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:  # that the file is there is what counts
+                raise
         finally:
             self._layer.close(descriptor)
         self._layer.sync_dir(self._path.parent)

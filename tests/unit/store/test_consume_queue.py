@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,9 +44,9 @@ def put(queue: ConsumeQueue, offsets: range) -> None:
         queue.put(offset * SIZE, SIZE, offset + 1000, offset)
 
 
-def reopened(folder: Path, log_end: int = NO_END, confirms: Callable[[LogOffset, int, QueueOffset], bool] | None = None) -> ConsumeQueue:
+def reopened(folder: Path, log_end: int = NO_END) -> ConsumeQueue:
     queue = make_queue(folder)
-    queue.recover(log_end, confirms)
+    queue.recover(log_end)
     return queue
 
 
@@ -134,7 +133,6 @@ def test_a_gap_is_filled_so_that_later_entries_keep_their_place(tmp_path: Path) 
     queue = filled(tmp_path, 3)
     put(queue, range(5, 7))
     queue.commit()
-    assert queue.damaged
     assert queue.get(QueueOffset(4)) == Entry(LogOffset(3 * SIZE), 0x7FFFFFFF, 0)
     assert queue.get(QueueOffset(6)) == Entry(LogOffset(6 * SIZE), SIZE, 1006)
     queue = reopened(tmp_path)
@@ -149,26 +147,27 @@ def test_a_gap_of_more_than_a_file_is_filled_too(tmp_path: Path) -> None:
     queue = filled(tmp_path, 3)
     put(queue, range(19, 20))
     queue.commit()
-    assert (queue.max_offset, queue.damaged) == (20, True)
+    assert queue.max_offset == 20
     assert [queue.get(QueueOffset(offset)) for offset in (3, 18)] == [Entry(LogOffset(3 * SIZE), FILLER_SIZE, 0)] * 2
     assert queue.get(QueueOffset(19)) == Entry(LogOffset(19 * SIZE), SIZE, 1019)
 
 
 @pytest.mark.parametrize("after", range(5))
 @pytest.mark.parametrize("kind", ["pwrite", "truncate", "sync_dir", "open", "fdatasync"])
-def test_what_the_disk_does_not_take_is_kept_and_written_with_the_next_try(tmp_path: Path, kind: str, after: int) -> None:
+def test_what_the_disk_does_not_take_can_be_put_again(tmp_path: Path, kind: str, after: int) -> None:
     disk = FaultyDisk(OsFileLayer(), tmp_path)
     queue = make_queue(tmp_path, disk)
     put(queue, range(5))
     queue.commit()
-    put(queue, range(5, 23))  # four more files
     disk.fail(kind, errno.ENOSPC, after=after, times=2, partial_bytes=30 if kind == "pwrite" else 0)
     for _ in range(3):
+        put(queue, range(23))  # four more files
         with suppress(WriteFailed):
             queue.commit()
             break
-        assert (queue.max_offset, names(tmp_path)) == (5, [0])
+        assert (queue.max_offset, queue.next_offset, queue.max_physical_offset, names(tmp_path)) == (5, 5, 5 * SIZE, [0])
     disk.heal()
+    put(queue, range(23))
     queue.commit()
     assert offsets(queue) == list(range(23))
     assert offsets(reopened(tmp_path)) == list(range(23))
@@ -210,7 +209,6 @@ def test_a_log_that_lost_its_end_takes_its_entries_with_it_for_good(tmp_path: Pa
     for each in (queue, reopened(tmp_path)):
         assert offsets(each) == list(range(min(kept, 12)))
         assert each.max_physical_offset == min(kept, 12) * SIZE
-        assert not each.damaged
     content = b"".join(path.read_bytes() for path in sorted((tmp_path / "queue").iterdir())) if kept else b""
     assert not content[min(kept, 12) * ENTRY_SIZE :].strip(b"\0")
     put(queue, range(12))
@@ -223,23 +221,7 @@ def test_entries_of_records_that_the_log_has_not_are_cut_at_the_start(tmp_path: 
     filled(tmp_path, 12)
     queue = reopened(tmp_path, log_end)
     assert offsets(queue) == list(range(min(log_end // SIZE, 12)))
-    assert not queue.damaged
     assert offsets(reopened(tmp_path)) == offsets(queue)
-
-
-def test_entries_that_the_log_does_not_confirm_are_taken_off_the_end(tmp_path: Path) -> None:
-    """What is left when a log lost its end and then grew over the place, before this queue was opened."""
-    filled(tmp_path, 12)
-    asked = []
-
-    def confirms(log_offset: LogOffset, size: int, queue_offset: QueueOffset) -> bool:
-        assert (log_offset, size) == (queue_offset * SIZE, SIZE)
-        asked.append(queue_offset)
-        return queue_offset < 8
-
-    assert offsets(reopened(tmp_path, confirms=confirms)) == list(range(8))
-    assert asked == [11, 10, 9, 8, 7]
-    assert offsets(reopened(tmp_path)) == list(range(8))
 
 
 def test_recovery_looks_at_the_last_three_files_only(tmp_path: Path) -> None:
@@ -248,11 +230,9 @@ def test_recovery_looks_at_the_last_three_files_only(tmp_path: Path) -> None:
     first.write_bytes(b"\xff" * FILE_SIZE)
     queue = reopened(tmp_path)
     assert queue.max_offset == 22
-    assert not queue.damaged
     (tmp_path / "queue" / f"{10 * ENTRY_SIZE:020}").write_bytes(b"\xff" * FILE_SIZE)
     queue = reopened(tmp_path)
     assert queue.max_offset == 10
-    assert queue.damaged
     assert names(tmp_path) == [0, 5]
 
 
@@ -266,19 +246,18 @@ def test_recovery_looks_at_the_last_three_files_only(tmp_path: Path) -> None:
         b"\xff" * ENTRY_SIZE,
     ],
 )
-def test_an_entry_that_cannot_be_one_ends_the_queue_as_damaged(tmp_path: Path, damage: bytes) -> None:
+def test_an_entry_that_cannot_be_one_ends_the_queue(tmp_path: Path, damage: bytes) -> None:
     filled(tmp_path, 12)
     path = tmp_path / "queue" / f"{5 * ENTRY_SIZE:020}"
     content = path.read_bytes()
     path.write_bytes(content[:ENTRY_SIZE] + damage + content[2 * ENTRY_SIZE :])
     queue = reopened(tmp_path)
-    assert queue.damaged
     assert offsets(queue) == list(range(6))
     queue.destroy()
     put(queue, range(12))
     queue.commit()
     assert offsets(queue) == list(range(12))
-    assert not reopened(tmp_path).damaged
+    assert offsets(reopened(tmp_path)) == list(range(12))
 
 
 def test_an_empty_last_file_is_removed_and_other_lengths_and_gaps_are_errors(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from orbitmq.common.errors import StoreError
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.derived_flush import JOB_FILES_MAX, CheckpointJob
 from orbitmq.store.file_layer import OsFileLayer
-from orbitmq.store.index import SealedFlushJob
+from orbitmq.store.index import IndexFlushJob
 from orbitmq.store.open_files import FilesFlushJob
 
 EIO = errno.EIO
@@ -143,8 +143,9 @@ def test_a_full_index_file_is_not_claimed_while_the_next_is_full_in_the_same_mil
     while len(room.index.files) < 2:
         room.put()
     room.wait_until(1000)
-    [job] = [job for job in room.hands[1].waiting if isinstance(job, SealedFlushJob)]
-    time_ms = job.safe_time_ms
+    [job] = [job for job in room.hands[1].waiting if isinstance(job, IndexFlushJob)]
+    assert job.sealed is not None
+    time_ms = job.sealed.header.end_time_ms
     room.clock.set_wall_ms(time_ms)
     while not room.index.files[1].is_full:
         room.put()
@@ -164,7 +165,7 @@ def test_a_full_index_file_is_not_claimed_while_the_next_is_full_in_the_same_mil
 def test_a_failed_sync_of_an_index_file_is_not_claimed_nor_any_after_it(room: FlushRoom) -> None:
     fill_index(room)
     room.wait_until(1000)
-    fail_next_sync(room, SealedFlushJob)
+    fail_next_sync(room, IndexFlushJob)
     assert "index" in (room.flushing.derived_unsafe_reason or "")
     while len(room.index.files) < 5:
         room.put()

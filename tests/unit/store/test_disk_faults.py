@@ -206,6 +206,37 @@ def test_a_log_that_could_not_be_synced_takes_nothing_more_and_says_why_until_it
     again.close()
 
 
+def test_who_waits_for_a_disk_that_hangs_is_told_after_the_time_that_is_configured(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    disk, clock = FaultyDisk(UnsyncedLayer(), tmp_path / "store"), ManualClock()
+    sync = StoreConfig(root=tmp_path / "store", commit_log_file_size=1 << 20, flush_mode=FlushMode.SYNC, sync_flush_timeout_ms=700)
+    store = MessageStore(disk, clock, sync, store_load.HOST)
+    store.open()
+    for number in range(20):
+        store.put(store_load.message(number))  # every queue has its file
+    store.flush()
+    hanging, go_on = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        hanging.set()
+        assert go_on.wait(30)
+
+    disk.stall("fdatasync", hang)
+    outcomes: list[Outcome] = []
+    store.when_safe(store.put(store_load.message(20)).end, outcomes.append)
+    assert hanging.wait(30), "the flusher is at work"
+    clock.advance_ms(699)
+    store.tick()
+    assert outcomes == []
+    clock.advance_ms(1)
+    store.tick()
+    assert outcomes == [Outcome.TIMED_OUT]
+    go_on.set()
+    disk.heal()
+    store.flush()
+    store.close()
+
+
 def test_while_the_disk_hangs_in_a_sync_messages_are_taken_and_read_and_only_who_asked_waits(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     disk = FaultyDisk(UnsyncedLayer(), tmp_path / "store")

@@ -150,12 +150,12 @@ def test_a_file_that_is_being_prepared_is_waited_for(tmp_path: Path) -> None:
 
     def slow() -> None:
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
 
     disk.stall("truncate", slow)
     with ThreadPoolExecutor(2) as executor:
         preparing = executor.submit(queue.prepare_next)
-        assert begun.wait(10)
+        assert begun.wait(60)
         rolling = executor.submit(queue.roll, 1000)
         go_on.set()
         preparing.result(10)

@@ -114,12 +114,12 @@ class Desk:
 
         def wait() -> None:
             self.begun.release()
-            assert self.go_on.acquire(timeout=10)
+            assert self.go_on.acquire(timeout=60)
 
         self.disk.stall("fdatasync", wait)
 
     def report(self) -> list[tuple[str, Exception | None]]:
-        return [(each.job.name, each.error) for each in self.reports.get(timeout=10)]
+        return [(each.job.name, each.error) for each in self.reports.get(timeout=60)]
 
 
 def test_a_job_is_reported_when_its_descriptors_are_synced(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_jobs_that_arrive_meanwhile_share_one_sync(tmp_path: Path) -> None:
     desk.hold()
     desk.flusher.start()
     desk.flusher.submit(Job((a,), "first"))
-    assert desk.begun.acquire(timeout=10)
+    assert desk.begun.acquire(timeout=60)
     for number in range(20):
         desk.flusher.submit(Job((a, b), str(number)))
     desk.go_on.release(3)
@@ -181,7 +181,7 @@ def test_a_listener_that_fails_does_not_end_the_thread(tmp_path: Path, caplog: p
     flusher.start()
     for name in ("one", "two"):
         flusher.submit(Job((), name))
-        assert heard.get(timeout=10) == name
+        assert heard.get(timeout=60) == name
     flusher.stop()
     assert [record.message for record in caplog.records] == ["flush_report_lost jobs=1"] * 2
 
@@ -204,7 +204,7 @@ def test_stopping_does_not_wait_for_ever_for_a_disk_that_hangs(tmp_path: Path) -
     desk.hold()
     desk.flusher.start()
     desk.flusher.submit(Job((desk.descriptors[0],)))
-    assert desk.begun.acquire(timeout=10)
+    assert desk.begun.acquire(timeout=60)
     with pytest.raises(StoreError, match=r"did not finish a flush within 0\.01 s"):
         desk.flusher.stop(0.01)
     desk.go_on.release()

@@ -22,7 +22,7 @@ from orbitmq.store.types import LogOffset, StoreTimeMs
 DONE, TIMED_OUT = Outcome.DONE, Outcome.TIMED_OUT
 ENOSPC = errno.ENOSPC
 THOROUGH_MS = 60_000
-WAIT_S = 10
+WAIT_S = 60
 
 
 # -- with the real threads

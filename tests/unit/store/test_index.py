@@ -10,14 +10,14 @@ from random import Random
 import pytest
 
 from index_room import ALWAYS, SHAPE, TIME_MS, Keyed, contents, loaded, make_index, put_all
-from orbitmq.common.errors import StoreError, WriteFailed
+from orbitmq.common.errors import WriteFailed
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.tags import index_hash
 from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.index import Index, tags_key
 from orbitmq.store.index_file import IndexShape
 from orbitmq.store.index_writer import PENDING_MAX, IndexWriter
-from orbitmq.store.types import LogOffset, StoreTimeMs
+from orbitmq.store.types import LogOffset
 from orbitmq.testing.faulty_disk import FaultyDisk
 from orbitmq.testing.manual_clock import ManualClock
 
@@ -206,7 +206,7 @@ def test_a_stopped_index_goes_on_where_it_was(tmp_path: Path) -> None:
     whole, cut = make_index(tmp_path / "whole"), make_index(tmp_path / "cut")
     put_all(whole, one_key(50))
     for first in range(0, 50, 5):
-        cut.load()
+        cut.load(cut.states)
         put_all(cut, one_key(5, first))
         cut.stop()
     whole.stop()
@@ -219,9 +219,10 @@ def test_after_a_kill_nothing_that_was_committed_is_missing(tmp_path: Path, coun
     put_all(whole, one_key(50))
     put_all(killed, one_key(count))
     killed.put(one_key(1, first=count)[0].cursor())  # not committed
+    states = killed.states
     crashed(killed)
     killed = make_index(tmp_path / "killed")
-    killed.load(StoreTimeMs(0))
+    assert killed.load(states) is None
     assert all_found(killed, 50) == list(range(count))
     assert killed.end_offset == 100 * (count - 1)
     put_all(killed, one_key(50))
@@ -230,35 +231,98 @@ def test_after_a_kill_nothing_that_was_committed_is_missing(tmp_path: Path, coun
     assert all_found(loaded(tmp_path / "killed"), 50) == list(range(50))
 
 
-def test_files_that_are_known_as_safe_are_not_looked_at_after_a_crash(tmp_path: Path) -> None:
+def test_entries_behind_those_that_are_proven_are_not_believed(tmp_path: Path) -> None:
     index = make_index(tmp_path)
+    put_all(index, one_key(25))
+    states = index.states
     put_all(index, one_key(45))
     crashed(index)
-    first, second, _ = sorted(tmp_path.iterdir())
-    for path in (first, second):
-        content = bytearray(path.read_bytes())
-        content[ENTRIES_AT + 20 * 10 : ENTRIES_AT + 20 * 11] = b"\xff" * 20
-        path.write_bytes(content)
     index = make_index(tmp_path)
-    index.load(StoreTimeMs(TIME_MS + 18_000))
-    assert [file.header.entry_count for file in index.files] == [20, 10]  # the second was looked at, so the third had to go
-    assert index.end_offset == 1900 + 800
+    assert index.load(states) is None
+    assert all_found(index, 45) == list(range(25))
+    assert len(contents(tmp_path)) == 2
     put_all(index, one_key(45))
-    assert set(range(19, 45)) <= set(all_found(index, 45))
+    assert all_found(index, 45) == list(range(45))
 
 
-def test_a_header_that_was_lost_costs_the_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["missing", "cut", "entry 0", "entry", "slot", "header", "another's"])
+def test_a_damaged_file_goes_with_all_behind_it(tmp_path: Path, damage: str) -> None:
+    index, other = make_index(tmp_path / "index"), make_index(tmp_path / "other")
+    put_all(index, one_key(50))
+    put_all(other, one_key(50, first=1))
+    index.stop()
+    other.stop()
+    (_, path, _), (_, others, _) = sorted((tmp_path / "index").iterdir()), sorted((tmp_path / "other").iterdir())
+    content = bytearray(path.read_bytes())
+    content[{"entry 0": ENTRIES_AT + 7, "entry": ENTRIES_AT + 20 * 9 + 11, "slot": 43, "header": 38}.get(damage, 7)] ^= 2
+    match damage:
+        case "missing":
+            path.unlink()
+        case "another's":
+            path.write_bytes(others.read_bytes())
+        case _:
+            path.write_bytes(content[: 100 if damage == "cut" else None])
+    again = make_index(tmp_path / "index")
+    assert again.load(index.states) == f"{path} is missing or damaged"
+    assert all_found(again, 50) == list(range(19))
+    put_all(again, one_key(50, first=18))
+    assert all_found(again, 50) == list(range(50))
+    again.stop()
+    whole = make_index(tmp_path / "index")
+    assert whole.load(again.states) is None
+    assert all_found(whole, 50) == list(range(50))
+
+
+@pytest.mark.parametrize("place", [0, 8, 16, 24, 32, 39, 40, 67, "behind"])
+def test_slots_and_header_of_the_last_file_are_made_again_from_its_entries(tmp_path: Path, place: int | str) -> None:
     index = make_index(tmp_path)
-    put_all(index, one_key(5))
-    crashed(index)
-    (path,) = tmp_path.iterdir()
-    path.write_bytes(bytes(40) + path.read_bytes()[40:])
+    put_all(index, one_key(45))
+    index.stop()
+    before = contents(tmp_path)
+    path = max(tmp_path.iterdir())
+    content = bytearray(path.read_bytes())
+    content[-1 if isinstance(place, str) else place] ^= 4
+    path.write_bytes(content)
+    again = make_index(tmp_path)
+    assert again.load(index.states) is None
+    assert all_found(again, 45) == list(range(45))
+    again.stop()
+    assert contents(tmp_path) == before
+    assert again.states == index.states
+
+
+def test_a_file_whose_records_are_all_expired_is_not_missed(tmp_path: Path) -> None:
     index = make_index(tmp_path)
-    index.load(StoreTimeMs(0))
-    assert index.files == ()
-    assert not list(tmp_path.iterdir())
-    put_all(index, one_key(5))
-    assert all_found(index, 5) == list(range(5))
+    put_all(index, one_key(50))
+    index.stop()
+    min(tmp_path.iterdir()).unlink()
+    again = make_index(tmp_path)
+    assert again.load(index.states, LogOffset(1801)) is None
+    assert all_found(again, 50) == list(range(19, 50))
+
+
+def test_files_that_the_manifest_does_not_know_are_removed(tmp_path: Path) -> None:
+    index = make_index(tmp_path)
+    put_all(index, one_key(50))
+    index.stop()
+    again = make_index(tmp_path)
+    assert again.load(()) is None
+    assert contents(tmp_path) == []
+
+
+@pytest.mark.parametrize("place", [8 * 2 + 7, 8 * 3 + 7, 35, 39, 43, ENTRIES_AT + 20 * 9 + 3, ENTRIES_AT + 20 * 9 + 19])
+def test_a_file_for_which_nobody_vouches_must_bear_out_its_slots_and_header(tmp_path: Path, place: int) -> None:
+    index = make_index(tmp_path)
+    put_all(index, one_key(50))
+    index.stop()
+    first, path, _ = sorted(tmp_path.iterdir())
+    assert make_index(tmp_path).load(None) is None
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    again = make_index(tmp_path)
+    assert again.load(None) == f"{path} has other slots, or another header, than its entries ask for"
+    assert list(tmp_path.iterdir()) == [first]
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2, 10, 18, 19, 20, 38, 44, 45, 99])
@@ -307,7 +371,8 @@ def test_full_files_are_handed_to_the_flusher_and_stay_open_until_they_are_back(
     put_all(index, one_key(22, first=18))
     job = index.begin_flush()
     assert job is not None
-    assert job.safe_time_ms == TIME_MS + 37_000
+    assert job.sealed is not None
+    assert job.sealed.header.end_time_ms == TIME_MS + 37_000
     assert index.begin_flush() is None
     index.delete_before(LogOffset(1 << 60))
     for descriptor in job.descriptors:
@@ -318,7 +383,7 @@ def test_full_files_are_handed_to_the_flusher_and_stay_open_until_they_are_back(
     index.stop()
 
 
-def test_files_of_another_size_are_refused_by_name_and_others_left_alone(tmp_path: Path) -> None:
+def test_foreign_files_are_left_alone_and_one_that_never_got_its_size_is_removed(tmp_path: Path) -> None:
     index = make_index(tmp_path)
     put_all(index, one_key(3))
     index.stop()
@@ -326,8 +391,24 @@ def test_files_of_another_size_are_refused_by_name_and_others_left_alone(tmp_pat
     (tmp_path / "20990101000000000").touch()  # a crash came before it got its size
     assert all_found(loaded(tmp_path), 3) == [0, 1, 2]
     assert not (tmp_path / "20990101000000000").exists()
-    with pytest.raises(StoreError, match="set maxHashSlotNum and maxIndexNum"):
-        loaded(tmp_path, IndexShape(8, 20))
+    assert (tmp_path / "notes").exists()
+
+
+def test_a_file_of_another_size_goes_with_those_behind_it_to_be_completed_from_the_log(tmp_path: Path) -> None:
+    index = make_index(tmp_path)
+    put_all(index, one_key(50))
+    index.stop()
+    first, second, *behind = sorted(tmp_path.iterdir())
+    assert behind
+    second.write_bytes(second.read_bytes()[:100])
+    again = make_index(tmp_path)
+    assert again.load(None) == f"{second} has another size than maxHashSlotNum and maxIndexNum ask for"
+    assert list(tmp_path.iterdir()) == [first]
+    put_all(again, one_key(50))
+    assert all_found(again, 50) == list(range(50))
+    again.stop()
+    assert make_index(tmp_path, shape=IndexShape(8, 20)).load(None), "the shape was changed: all of it is made again"
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_of_the_usual_size_takes_little_space(tmp_path: Path) -> None:
@@ -348,19 +429,25 @@ def test_the_writer_refuses_a_cursor_that_is_on_no_record_and_shapes_that_hold_n
             IndexWriter(slots, entries, 0, 0)
 
 
-def test_power_loss_leaves_an_index_that_is_completed_from_its_end(tmp_path: Path) -> None:
+def test_power_loss_takes_nothing_that_was_synced_before_its_state_was_written(tmp_path: Path) -> None:
     for seed in range(20):
         disk = FaultyDisk(OsFileLayer(), tmp_path / f"disk{seed}", seed=seed)
         (tmp_path / f"disk{seed}").mkdir()
         index = make_index(tmp_path / f"disk{seed}" / "index", disk)
         for number in range(0, 45, 3):
             put_all(index, one_key(3, first=number))
+            if number == 2 * seed - 2 * seed % 3:
+                states = index.states
+                job = index.begin_flush(is_thorough=True)
+                assert job is not None
+                for descriptor in job.descriptors:
+                    disk.fdatasync(descriptor)
+                index.end_flush(job)
         disk.power_cut(tmp_path / f"after{seed}", Random(seed))
         crashed(index)
         again = make_index(tmp_path / f"after{seed}" / "index")
-        again.load(StoreTimeMs(0))
-        known = all_found(again, 45)
-        assert known == list(range(len(known)))
+        assert again.load(states) is None
+        assert all_found(again, 45) == list(range(2 * seed - 2 * seed % 3 + 3))
         put_all(again, one_key(45))
         assert all_found(again, 45) == list(range(45))
         again.stop()

@@ -303,3 +303,21 @@ def test_a_full_disk_refuses_messages_until_there_is_room(tmp_path: Path) -> Non
     store.tick()
     assert store.put(order(1)).queue_offset == 1
     store.close()
+
+
+def test_a_store_that_refuses_to_open_leaves_every_file_of_the_log(tmp_path: Path) -> None:
+    store = opened_store(tmp_path)
+    for number in range(60):
+        store.put(order(number))
+    store.close()
+    files = sorted((tmp_path / "commitlog").iterdir())
+    assert len(files) > 3
+    files[1].rename(tmp_path / "elsewhere")
+    left = {path.name: path.read_bytes() for path in (tmp_path / "commitlog").iterdir()}
+    with pytest.raises(StoreError, match="a file is missing between them"):
+        new_store(tmp_path).open()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "commitlog").iterdir()} == left
+    (tmp_path / "elsewhere").rename(files[1])
+    store = opened_store(tmp_path)
+    assert numbers(store) == list(range(60))
+    store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from orbitmq.common.clock import SystemClock
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.file_layer import OsFileLayer
-from orbitmq.store.index_file import IndexShape
+from orbitmq.store.index_file import IndexHeader, IndexShape
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.reads import GetStatus
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset, StoreTimeMs
@@ -68,6 +69,26 @@ def check(store: MessageStore, folder: str) -> None:
         if store.queues.plain.find(asked["topic"], asked["queueId"]) is not None:
             found_offset = store.reads.offset_by_time(QueueKey(asked["topic"], asked["queueId"]), StoreTimeMs(asked["timestamp"]))
             assert found_offset == asked["offset"], asked
+
+
+@pytest.mark.parametrize("folder", golden_stores.read_back())
+def test_a_healthy_index_of_the_original_is_kept_as_it_is(folder: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """But for the tags of the last record, which 4.9 does not index."""
+    golden_stores.unpack(folder, tmp_path)
+    paths = sorted((tmp_path / "index").iterdir())
+    before = [path.read_bytes() for path in paths]
+    last_count = IndexHeader(*struct.unpack_from(">qqqqii", before[-1])).entry_count
+    entries_at = IndexShape(golden_stores.settings(folder)["maxHashSlotNum"]).entries_at
+    for _ in range(2):  # the second start has a manifest
+        opened_at(folder, tmp_path).close()
+        assert sorted((tmp_path / "index").iterdir()) == paths
+        after = [path.read_bytes() for path in paths]
+        entries_end = entries_at + 20 * last_count
+        assert after[-1][entries_at:entries_end] == before[-1][entries_at:entries_end]
+        assert after[:-1] == before[:-1]
+        assert after == before or "4.9" in folder
+    assert len([record for record in caplog.records if "index_unproven" in record.message]) == 1
+    assert not [record for record in caplog.records if "index_rebuilt from" in record.message]
 
 
 def check_queue(store: MessageStore, queue: QueueKey, end: int, by_offset: dict[int, dict[str, Any]]) -> None:

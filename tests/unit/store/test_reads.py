@@ -16,8 +16,9 @@ from orbitmq.message.record import decode_all
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.tags import tags_code
 from orbitmq.store.batch_consume_queue import BatchEntry
+from orbitmq.store.config import FILTER_STEP_WORK, FILTER_WORK_MAX
 from orbitmq.store.consume_queue_ext import ExtUnit
-from orbitmq.store.reads import BYTES_MAX, GetStatus, TagsFilter
+from orbitmq.store.reads import BYTES_MAX, GetResult, GetStatus, TagsFilter
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset, StoreTimeMs
 from reads_room import BATCHES, BODY_AT, QUEUE, ReadsRoom, bodies, numbered
 
@@ -37,6 +38,7 @@ class Odd(NamedTuple):
     asked: list[tuple[int | None, ExtUnit | None]]
     tags_codes: frozenset[int] | None = None
     passes_bare_entries: bool = False
+    record_cost: int = 1
 
     def matches_entry(self, tags_code: int | None, unit: ExtUnit | None) -> bool:
         self.asked.append((tags_code, unit))
@@ -51,12 +53,13 @@ class Odd(NamedTuple):
 
 def test_a_queue_that_is_not_there_has_nothing_at_0(room: ReadsRoom) -> None:
     result = room.reads.get(QUEUE, QueueOffset(7), count_max=32)
-    assert result == (GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, b"", 0, 0, False)
+    assert result == GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, QueueOffset(0), QueueOffset(0), QueueOffset(0))
 
 
 def test_a_queue_without_any_message_is_empty_at_0(room: ReadsRoom) -> None:
     room.queues.plain.obtain(*QUEUE)
-    assert room.reads.get(QUEUE, QueueOffset(7), count_max=32) == (GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, b"", 0, 0, False)
+    nothing = GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, QueueOffset(0), QueueOffset(0), QueueOffset(0))
+    assert room.reads.get(QUEUE, QueueOffset(7), count_max=32) == nothing
 
 
 def rolled(tmp_path: Path) -> ReadsRoom:
@@ -83,7 +86,7 @@ def test_offsets_outside_of_the_queue_are_corrected_unless_a_slave_should_not(tm
         (-1, GetStatus.OFFSET_TOO_SMALL, low),
     ):
         result = room.reads.get(QUEUE, QueueOffset(offset), count_max=32)
-        assert result == (status, right if corrects else offset, low, 12, b"", 0, 0, False)
+        assert result == GetResult(status, QueueOffset(right if corrects else offset), low, QueueOffset(12))
     room.close()
 
 
@@ -253,7 +256,43 @@ def test_a_filter_that_wants_nothing_is_asked_800_times_or_once_for_each_that_ma
     room.close()
 
 
+@pytest.mark.parametrize("count_max", [8_192, 9_000, (1 << 31) - 1])
+def test_a_filter_is_asked_8192_times_at_most_whatever_is_asked_for(tmp_path: Path, count_max: int) -> None:
+    room = ReadsRoom(tmp_path)
+    for _ in range(9_000):
+        room.log.append(room._message(b"", QUEUE, {}), 1)
+    room.log.commit()
+    room.dispatcher.advance()
+    result = room.reads.get(QUEUE, START, count_max=count_max, wanted=TagsFilter(frozenset({1})))
+    assert result[:2] == (GetStatus.NO_MATCHED_MESSAGE, 8_192)
+    assert len(bodies(room.reads.get(QUEUE, START, count_max=count_max))) == 32
+    room.close()
+
+
 # -- filters
+
+
+@pytest.mark.parametrize("wants", [True, False])
+def test_a_filter_gets_bounded_work_in_one_read_and_a_reader_that_follows_misses_nothing(room: ReadsRoom, wants: bool) -> None:
+    class Costly(Odd):
+        def matches_record(self, record: RecordCursor) -> bool:
+            looked_at.append(int(record.body()))
+            return wants
+
+    for number in range(100):
+        room.put(b"%d" % number, p="x" * 100)
+    looked_at: list[int] = []
+    record_cost = FILTER_WORK_MAX // (20 * FILTER_STEP_WORK)
+    wanted, offset, reads = Costly([], record_cost=record_cost), START, 0
+    while offset < 100:
+        result = room.reads.get(QUEUE, offset, count_max=32, wanted=wanted)
+        assert 1 <= result.next_offset - offset <= 20
+        assert result.status is (GetStatus.FOUND if wants else GetStatus.NO_MATCHED_MESSAGE)
+        offset, reads = result.next_offset, reads + 1
+    assert looked_at == list(range(100))
+    assert reads > 5
+    endless = Costly([], record_cost=1 << 40)
+    assert room.reads.get(QUEUE, START, count_max=32, wanted=endless).next_offset == 1, "one record is always looked at"
 
 
 def test_tags_are_told_by_their_codes_of_which_32_bits_count(room: ReadsRoom) -> None:
@@ -264,6 +303,9 @@ def test_tags_are_told_by_their_codes_of_which_32_bits_count(room: ReadsRoom) ->
         result = room.reads.get(QUEUE, START, count_max=32, wanted=TagsFilter(frozenset(codes)))
         assert bodies(result) == [b"%d" % number for number in range(1, 96, 3)]
         assert result.next_offset == 95
+    for codes in ({code, *range(1_000)}, {code & 0xFFFFFFFF, *range(1_000)}):  # which are not compared one by one
+        assert bodies(room.reads.get(QUEUE, START, count_max=32, wanted=TagsFilter(frozenset(codes))))[0] == b"1"
+    assert not bodies(room.reads.get(QUEUE, START, count_max=32, wanted=TagsFilter(frozenset(range(1_000)))))
     assert room.reads.get(QUEUE, START, count_max=32, wanted=TagsFilter(frozenset()))[:2] == (GetStatus.NO_MATCHED_MESSAGE, 200)
     assert room.reads.get(QUEUE, START, count_max=32, wanted=TagsFilter(None)).record_count == 32
 

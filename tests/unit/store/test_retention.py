@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,37 @@ def test_a_round_takes_ten_files_with_a_pause_between_them(tmp_path: Path) -> No
     assert len(store.names()) == 3
     store.run(10_000)
     assert store.names() == [12]
+
+
+def test_rounds_and_pauses_are_as_long_and_as_large_as_is_said(tmp_path: Path) -> None:
+    store = SmallStore(tmp_path, delete_hours=ALWAYS, reserved_ms=0, clean_interval_ms=1_000, delete_files_max=2, delete_pause_ms=300)
+    store.put_files(6)
+    store.run(FIRST_ROUND_MS)
+    assert store.names() == [1, 2, 3, 4, 5, 6]
+    store.run(299)
+    assert store.names() == [1, 2, 3, 4, 5, 6]
+    store.run(1)
+    assert store.names() == [2, 3, 4, 5, 6]
+    store.run(699)
+    assert store.names() == [2, 3, 4, 5, 6], "two of a round"
+    store.run(1)
+    assert store.names() == [3, 4, 5, 6]
+
+
+def test_how_full_a_disk_may_be_is_what_is_said(tmp_path: Path) -> None:
+    store = SmallStore(tmp_path, disk_used_ratio_max=0.4, folder_full_ratio=0.7, disk_warning_ratio=0.8, reserved_ms=0)
+    store.put_files(1)
+    store.run(LONG_MS)
+    assert store.names() == [1], "the disk is half full"
+    store.fill_disk(0.75)
+    store.retention.config = store.config = replace(store.config, reserved_ms=1000 * HOUR_MS)
+    store.put_files(1)
+    store.run(LONG_MS)
+    assert store.names() == [2], "age does not count any more"
+    assert store.retention.write_refusal is None
+    store.fill_disk(0.85)
+    store.run(LONG_MS)
+    assert store.retention.write_refusal is not None
 
 
 def test_a_request_by_hand_arms_twenty_rounds_and_deletes_only_what_is_expired(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from orbitmq.store.tools.log_walk import is_bad
 from orbitmq.store.tools.queue_entries import QueueEntries
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset, StoreTimeMs
 
-REBUILD = "orbitmq store repair builds the queue again from the log"
+REBUILD = "the next start, or orbitmq store repair, builds the queue again from the log"
 _FIELDS = ("log offset", "size", "tags code", "store time", "base offset", "batch size", "compacted place", "reserved")
 
 

@@ -12,6 +12,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from orbitmq.common.errors import StoreError
+from orbitmq.store import queue_manifest
 from orbitmq.store.config import DELAY_LEVELS_MS, StoreConfig
 from orbitmq.store.file_queue import FileQueue, file_name
 from orbitmq.store.index_file import IndexShape
@@ -29,9 +30,22 @@ BACKUP_PREFIX = "repair-"
 _NAMES_OF_5 = ("abort.bak", "compaction", "rocksdbstore", "timerwheel", "timerlog", "batchconsumequeue", "config/consumerOrderInfo.json")
 KNOWN = frozenset(
     (
-        *("commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "checkpoint", "abort", "abort.bak", "lock"),
+        *(
+            "commitlog",
+            "consumequeue",
+            "consumequeue_ext",
+            "batchconsumequeue",
+            "index",
+            "checkpoint",
+            "queues.manifest",
+            "abort",
+            "abort.bak",
+            "lock",
+        ),
         *("config", "timerwheel", "timerlog", "compaction", "rocksdbstore", "epochFileCheckpoint", "brokerIdentity"),
         *("brokerIdentity-temp", "epochFileCheckpoint.bak", "timerwheel.gz"),
+        # The name server that `orbitmq up` runs beside its broker keeps its files here, too.
+        *("kvConfig.json", "kvConfig.json.bak", "namesrv.properties", "namesrv.properties.bak"),
     )
 )
 
@@ -75,7 +89,10 @@ class StoreDirectory:
         folders = told.log_folders or (root / "commitlog",)
         if not any(folder.is_dir() for folder in folders):
             names = ", ".join(str(folder) for folder in folders)
-            raise StoreError(f"{root} is not a store: {names} is not there; name the directory that holds commitlog/, or give --config")
+            raise StoreError(
+                f"{root} is not a store: {names} is not there; name the directory that holds commitlog/, or give --config"
+                "; a broker makes it with the first message"
+            )
         self.log_folders = [self._folder(folder) for folder in folders]
         self.plain = self._queues("consumequeue")
         self.ext = self._queues("consumequeue_ext")
@@ -88,7 +105,9 @@ class StoreDirectory:
         self.queue_file_size = told.queue_file_size or sizes.file_size(q.files for q in self.plain.values()) or QUEUE_FILE_SIZE
         self.batch_file_size = told.batch_file_size or sizes.file_size(q.files for q in self.batch.values()) or BATCH_FILE_SIZE
         self.ext_file_size = told.ext_file_size or sizes.file_size(q.files for q in self.ext.values()) or EXT_FILE_SIZE
-        self.index_shape = sizes.index_shape(self.layer, self.index_files, told)
+        manifest = queue_manifest.read(self.layer, root)
+        self.index_state = None if manifest is None else manifest.index
+        self.index_shape = sizes.index_shape(self.layer, self.index_files, told, self.index_state)
         self.delay_levels_ms = told.delay_levels_ms or DELAY_LEVELS_MS
         self.delays_are_told = told.delay_levels_ms is not None
         self.is_clean = not (root / "abort").exists()

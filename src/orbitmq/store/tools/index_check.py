@@ -26,6 +26,7 @@ from orbitmq.store.tools.log_walk import is_bad
 from orbitmq.store.tools.sizes import HEADER, INDEX_ENTRY
 
 REBUILD = "orbitmq store repair builds the index again from the log"
+START_REBUILDS = "the next start, or orbitmq store repair, builds the index again from the log"
 _INT_MAX = 0x7FFFFFFF
 _CHUNK = 50_000 * INDEX_ENTRY.size
 
@@ -66,8 +67,10 @@ class IndexCheck:
         self._before = self._behind = self._behind_offset = 0  # records before the index begins, and behind its end
         self._begin: int | None = None
         self.entries = 0
+        self._remedy = REBUILD if directory.index_state is None else START_REBUILDS
         if directory.index_shape is not None:
             self._open(directory.index_shape)
+        self._compare_names()
         self._stream = self._read_all()
         self._look_ahead()
 
@@ -131,6 +134,17 @@ class IndexCheck:
             else:
                 what = f"it has {size} bytes, {shape.slots} slots and {shape.entries} entries take {shape.file_size}"
                 self._add("index-size", (self._directory.relative(path), None), what)
+
+    def _compare_names(self) -> None:
+        """The files are those of the manifest, but for some that only know of records before the log begins."""
+        state, found = self._directory.index_state, {path.name: self._directory.relative(path) for path in self._directory.index_files}
+        if state is None or not self._directory.is_clean:
+            return
+        for file in state.files:
+            if found.pop(file.name, None) is None and file.header.end_offset >= self._log_min:
+                self._add("index-lost", (f"index/{file.name}", None), "the manifest has it, and it is not there")
+        for name in found.values():
+            self._add("index-unknown", (name, None), "the manifest does not know it")
 
     def _read_all(self) -> Iterator[_Entry]:
         """The entries of all files; what is wrong with a file in itself is told on the way."""
@@ -269,7 +283,7 @@ class IndexCheck:
 
     def _add(self, kind: str, place: tuple[str, int | None], what: str, severity: Severity = Severity.DAMAGE) -> None:
         if severity is Severity.DAMAGE:
-            self._findings.add(Finding(severity, kind, *place, what, REBUILD, Mend(Action.REBUILD_INDEX, "index")))
+            self._findings.add(Finding(severity, kind, *place, what, self._remedy, Mend(Action.REBUILD_INDEX, "index")))
         else:
             self._findings.add(Finding(severity, kind, *place, what, "nothing: the store was not stopped, its next start mends that"))
 

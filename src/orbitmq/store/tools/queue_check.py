@@ -33,7 +33,7 @@ _IN_QUEUE = (TransactionType.NONE, TransactionType.COMMIT)
 _LIGHT_PREFIX = "%LMQ%"
 _TENTATIVE_MAX = 1_000  # of one queue
 _CLAIMED_MAX = 100_000
-REBUILD = "orbitmq store repair builds the queue again from the log"
+REBUILD = "the next start, or orbitmq store repair, builds the queue again from the log"
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from orbitmq.common import properties
 from orbitmq.common.errors import StoreError
 from orbitmq.store.config import DELAY_LEVELS_MS
 from orbitmq.store.index_file import IndexHeader, IndexShape
+from orbitmq.store.queue_manifest import IndexState
 from orbitmq.store.tools.read_only import ReadOnlyLayer
 
 HEADER = Struct(">qqqqii")
@@ -86,10 +87,12 @@ def file_size(runs: Iterable[Sequence[Extent]]) -> int | None:
     return min((size for size, count in votes.items() if count == max(votes.values())), default=None)
 
 
-def index_shape(layer: ReadOnlyLayer, paths: Sequence[Path], told: Told) -> IndexShape | None:
-    """Slots and entries of the index files; None when there are none, StoreError when it cannot be told."""
+def index_shape(layer: ReadOnlyLayer, paths: Sequence[Path], told: Told, state: IndexState | None = None) -> IndexShape | None:
+    """Slots and entries of the index files, which the manifest may say; None when there are none, StoreError when it cannot be told."""
     if told.index_slots and told.index_entries:
         return IndexShape(told.index_slots, told.index_entries)
+    if state is not None and not told.index_slots and not told.index_entries:
+        return state.shape
     sizes = Counter(size for path in paths if (size := layer.size(path)))
     if not sizes:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from orbitmq.common import atomic_file
 from orbitmq.protocol import fastjson
@@ -13,8 +14,9 @@ from orbitmq.store.tools.findings import Action, Finding, Findings, Mend, Severi
 from orbitmq.store.types import QueueKey
 
 _NUMBERS_SIZE = 48
+_LISTS = ("users.json", "acls.json")  # all others are objects
 _JSON_WITHOUT_SUFFIX = ("transactionMetrics", "timermetrics")
-REBUILD = "orbitmq store repair builds the queue again from the log"
+REBUILD = "the next start, or orbitmq store repair, builds the queue again from the log"
 
 
 def check_names(directory: StoreDirectory, findings: Findings) -> None:
@@ -157,8 +159,8 @@ def check_configs(directory: StoreDirectory, findings: Findings) -> frozenset[st
         content, problem = _read(path)
         kept, backup_problem = _read(backup)
         if name == "topics.json":
-            known = (content if problem is None else kept) or {}
-            table = known.get("topicConfigTable")
+            known = content if problem is None else kept
+            table = known.get("topicConfigTable") if isinstance(known, dict) else None
             topics = frozenset(str(topic) for topic in table) if isinstance(table, dict) else None
         file = directory.relative(path)
         if problem is None:
@@ -198,13 +200,14 @@ def check_configs(directory: StoreDirectory, findings: Findings) -> frozenset[st
     return topics
 
 
-def _read(path: Path) -> tuple[dict[str, object] | None, str | None]:
+def _read(path: Path) -> tuple[Any, str | None]:
     """What a file of JSON holds, or what is wrong with it."""
-    return atomic_file.read_checked(path, _object)
+    wanted, name = (list, "list") if path.name.removesuffix(".bak") in _LISTS else (dict, "object")
 
+    def check(data: bytes) -> Any:
+        content = fastjson.loads(data)
+        if not isinstance(content, wanted):
+            raise ValueError(f"it is no {name}")
+        return content
 
-def _object(data: bytes) -> dict[str, object]:
-    content = fastjson.loads(data)
-    if not isinstance(content, dict):
-        raise ValueError("it is no object")
-    return content
+    return atomic_file.read_checked(path, check)

@@ -65,6 +65,13 @@ def test_our_own_store_is_clean(tmp_path: Path) -> None:
     assert found.records == 60
 
 
+def test_the_files_of_the_name_server_that_runs_beside_the_broker_belong_there(tmp_path: Path) -> None:
+    filled(tmp_path)
+    for name in ("kvConfig.json", "kvConfig.json.bak", "namesrv.properties", "namesrv.properties.bak"):
+        (tmp_path / name).touch()
+    assert list(checked(tmp_path).findings) == []
+
+
 RECORD_FIELDS: dict[str, Callable[[RecordCursor], int]] = {
     "size": lambda record: record.at + 2,
     "magic": lambda record: record.at + 5,
@@ -318,6 +325,15 @@ def test_a_configuration_that_cannot_be_read_is_found(content: bytes, tmp_path: 
     assert (finding.kind, finding.file, finding.severity) == ("config", "config/topics.json", Severity.DAMAGE)
     (root / "config/topics.json.bak").write_bytes(content)
     assert only(damage(checked(root))).severity is Severity.LOSS
+
+
+@pytest.mark.parametrize("name", ["users.json", "acls.json"])
+def test_users_and_rules_are_lists(name: str, tmp_path: Path) -> None:
+    root = golden(tmp_path)
+    (root / "config" / name).write_bytes(b'[{"username":"alice"}]')
+    assert damage(checked(root)) == []
+    (root / "config" / name).write_bytes(b"{}")
+    assert only(damage(checked(root))).file == f"config/{name}"
 
 
 def test_a_backup_of_a_configuration_that_cannot_be_read_is_found(tmp_path: Path) -> None:

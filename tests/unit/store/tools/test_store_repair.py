@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -223,14 +224,15 @@ def test_a_queue_of_which_the_log_has_no_message_any_more_keeps_its_offsets(whol
     (tmp_path / "commitlog/00000000000000000000").unlink()
     found, folder = checked(tmp_path), directory(tmp_path)
     assert damage(found) == []
-    old = (tmp_path / "consumequeue/Old/0/00000000000000000000").read_bytes()
     if whole:
         Repair(folder, found, clock).run(plan_rebuild(folder, found).steps)
     else:
         flip(tmp_path / "consumequeue/Orders/0/00000000000000000400", 6)
         mend(tmp_path)
-    assert (tmp_path / "consumequeue/Old/0/00000000000000000000").read_bytes() == old
     assert damage(checked(tmp_path)) == []
+    store = own_store(tmp_path, clock)
+    assert (store.queues.min_offset("Old", 0), store.queues.max_offset("Old", 0)) == (3, 3)
+    store.close()
 
 
 def test_a_topic_that_was_deleted_does_not_come_back(tmp_path: Path) -> None:
@@ -285,3 +287,40 @@ def test_progress_of_building_is_told(tmp_path: Path) -> None:
     Repair(folder, found, ManualClock()).run(plan_rebuild(folder, found).steps, heard.append)
     assert heard
     assert all(seen.begin <= seen.offset <= seen.end for seen in heard)
+
+
+def last_index(root: Path) -> Path:
+    return max((root / "index").iterdir())
+
+
+OWN_INDEX: dict[str, Callable[[Path], object]] = {
+    "missing": lambda root: first_index(root).unlink(),
+    "all missing": lambda root: shutil.rmtree(root / "index"),
+    "zeroed": lambda root: first_index(root).write_bytes(bytes(first_index(root).stat().st_size)),
+    "cut": lambda root: last_index(root).write_bytes(last_index(root).read_bytes()[:500]),
+    "header": lambda root: flip(first_index(root), 38),
+    "slot": lambda root: flip(last_index(root), 43),
+    "entry 0": lambda root: flip(last_index(root), 40 + 4 * 11),
+    "log offset of an entry": lambda root: flip(first_index(root), 40 + 4 * 11 + 20 * 9 + 10),
+    "seconds of an entry": lambda root: flip(first_index(root), 40 + 4 * 11 + 20 * 9 + 15),
+    "behind the last entry": lambda root: flip(last_index(root), -1),
+    "of another time": lambda root: shutil.copy(first_index(root), last_index(root)),
+    "unknown": lambda root: shutil.copy(first_index(root), root / "index" / "29990101000000000"),
+}
+
+
+@pytest.mark.parametrize("way", ["start", "repair"])
+@pytest.mark.parametrize("what", OWN_INDEX)
+def test_what_a_check_finds_in_the_index_a_start_mends_as_a_repair_does(what: str, way: str, tmp_path: Path) -> None:
+    filled(tmp_path)
+    OWN_INDEX[what](tmp_path)
+    found = damage(checked(tmp_path))
+    assert found
+    assert all("the next start, or orbitmq store repair" in finding.remedy for finding in found)
+    if way == "repair":
+        mend(tmp_path)
+    store = own_store(tmp_path, ManualClock())
+    hits = [len(store.reads.query("Orders", f"k{number}")) for number in range(60)]
+    store.close()
+    assert hits == [1] * 60
+    assert damage(checked(tmp_path)) == []
