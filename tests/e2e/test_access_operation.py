@@ -18,6 +18,7 @@ from orbitmq import Credentials, Message, Producer, RequestRefused, SendFailed
 from orbitmq.admin import Admin
 from orbitmq.admin.access import Where, policy_entry
 from orbitmq.protocol import frame
+from orbitmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers import auth
@@ -233,6 +234,25 @@ def test_a_name_server_lets_nobody_in_who_does_not_sign(users: LocalCluster) -> 
     assert ask(users.name_server, route, OPERATOR).code == ResponseCode.SUCCESS
     with pytest.raises((SendFailed, RequestRefused), match="username cannot be null"):
         send(users, "T", None)
+
+
+@pytest.mark.parametrize(("cluster", "code"), [("attic", ResponseCode.SUCCESS), ("cellar", ResponseCode.NO_PERMISSION)])
+def test_rules_of_a_name_server_are_about_the_cluster_that_its_key_names(cluster: str, code: int) -> None:
+    with LocalCluster(broker=USERS, name_server_keys={**USERS, "clusterName": cluster}) as mq:
+        user = UserInfo(username=BOB.access_key, password=BOB.secret_key)
+        made = RemotingCommand(RequestCode.AUTH_CREATE_USER, ext_fields={"username": BOB.access_key}, body=user.encode())
+        assert ask(mq.name_server, made, OPERATOR).code == ResponseCode.SUCCESS
+        entry = PolicyEntryInfo(resource="Cluster:attic", actions=("All",), decision="Allow")
+        rules = AclInfo(policies=[PolicyInfo(policy_type="Custom", entries=(entry,))])
+        subject = {"subject": f"User:{BOB.access_key}"}
+        ruled = RemotingCommand(RequestCode.AUTH_CREATE_ACL, ext_fields=subject, body=rules.encode())
+        assert ask(mq.name_server, ruled, OPERATOR).code == ResponseCode.SUCCESS
+        assert ask(mq.name_server, RemotingCommand(RequestCode.GET_NAMESRV_CONFIG), BOB).code == code
+
+
+def test_users_are_kept_in_the_folder_that_is_named(tmp_path: Path) -> None:
+    with LocalCluster(broker={**USERS, "authConfigPath": str(tmp_path)}, name_server_keys=USERS):
+        assert OPERATOR.access_key in (tmp_path / "users.json").read_text()
 
 
 def test_a_broker_without_the_right_keys_is_not_registered(caplog: pytest.LogCaptureFixture) -> None:

@@ -23,7 +23,7 @@ from orbitmq.protocol.headers import auth
 from orbitmq.protocol.headers.base import wire_fields
 
 Handler = Callable[[object, RemotingCommand], RemotingCommand]
-_BETWEEN: Final = re.compile(r",(?![^{]*\})")  # commas that are not within braces
+_MARKS: Final = re.compile(r"[,{}]")
 _OFF: Final = "there are no accounts here: access control in the style of 4.9 is off; set aclEnable=true and restart"
 
 
@@ -67,7 +67,7 @@ class AccountRequests:
 
     def set_white_addresses(self, _channel: object, request: RemotingCommand) -> RemotingCommand:
         header = auth.UpdateGlobalWhiteAddrsConfigRequestHeader.from_fields(request.ext_fields)
-        addresses = [text.strip() for text in _BETWEEN.split(header.global_white_addrs) if text.strip()]
+        addresses = [text.strip() for text in _split(header.global_white_addrs) if text.strip()]
         path = Path(header.acl_file_full_path) if header.acl_file_full_path else None
         failed = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
         return self._change(request, failed, lambda files: files.set_white(addresses, path))
@@ -107,6 +107,20 @@ class AccountRequests:
 _LISTS: Final = tuple(
     field.wire_name for field in wire_fields(auth.CreateAccessConfigRequestHeader) if field.name in ("topic_perms", "group_perms")
 )
+
+
+def _split(text: str) -> list[str]:
+    """The patterns between commas, but for commas that a closing brace follows before an opening one."""
+    parts: list[str] = []
+    end, is_within = len(text), False
+    for mark in reversed(list(_MARKS.finditer(text))):
+        if mark.group() != ",":
+            is_within = mark.group() == "}"
+        elif not is_within:
+            parts.append(text[mark.end() : end])
+            end = mark.start()
+    parts.append(text[:end])
+    return parts[::-1]
 
 
 def _version(version: DataVersion) -> dict[str, int]:

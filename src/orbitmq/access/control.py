@@ -15,13 +15,16 @@ from orbitmq.access.account_requests import AccountRequests
 from orbitmq.access.addresses import host_of, network
 from orbitmq.access.audit import Audit
 from orbitmq.access.credentials import Credentials, RequestSigner
+from orbitmq.access.decisions import Denied
 from orbitmq.access.guards import Guard, UserChecker, guard_of_accounts, guard_of_users
 from orbitmq.access.requests import TopicAt, nowhere, reply_topic_of
 from orbitmq.access.user_requests import UserRequests
 from orbitmq.access.user_store import UserStore
 from orbitmq.access.users import new_user
-from orbitmq.common.errors import ConfigurationError, ProtocolError
+from orbitmq.common.errors import ConfigurationError, ProtocolError, RequestRefused
 from orbitmq.protocol.bodies.access import UserInfo
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.protocol.signature import ACCESS_KEY
 
 TICK_PERIOD_S: Final = CHECK_PERIOD_S
 
@@ -91,7 +94,7 @@ class AccessControl:
     @property
     def of_users(self) -> UserRequests:
         """The processor of requests about users."""
-        return UserRequests(self.users)
+        return UserRequests(self.users, has_accounts=self.files is not None)
 
     def of_accounts(self, broker_name: str, address: Callable[[], str]) -> AccountRequests:
         """The processor of requests about accounts, of a broker that is known by that name and address."""
@@ -113,6 +116,21 @@ class AccessControl:
         if self.files is not None:
             self.files.reload_if_changed()
         self._audit.tick()
+
+    def user_of(self, remote_address: str, request: RemotingCommand) -> str | None:
+        """Who sent a request that the guards let pass; None while there are none.
+
+        Whoever need not sign there, by its address or the request's code, is not who its access key says, but one of that host.
+        """
+        if not self.guards:
+            return None
+        if any(guard.secret_of(remote_address, request) is not None for guard in self.guards):
+            return (request.ext_fields or {}).get(ACCESS_KEY)
+        return f"@{host_of(remote_address)}"
+
+    def refusal(self, remote_address: str, request: RemotingCommand, denied: Denied) -> RequestRefused:
+        """Tell the audit log of something that is denied beyond the guards' rules; how that is answered."""
+        return self.guards[0].refusal(remote_address, request, denied)
 
     @property
     def is_silent(self) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from orbitmq.common import properties
-from orbitmq.common.errors import ConfigurationError, ProtocolError
+from orbitmq.common.errors import ConfigurationError, ProtocolError, file_cause
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, signature
@@ -29,7 +29,7 @@ class Credentials:
         try:
             found = _yaml_keys(path) if is_yaml else {entry.key: entry.value for entry in properties.parse(path.read_text())}
         except OSError as problem:
-            raise ConfigurationError(f"the key file {path} cannot be read: {problem.strerror}") from problem
+            raise ConfigurationError(f"the key file {path} cannot be read: {file_cause(problem)}") from problem
         missing = [name for name in (ACCESS_KEY, "SecretKey") if not found.get(name)]
         if missing:
             lines = "accessKey: … and secretKey: …" if is_yaml else "AccessKey=… and SecretKey=…"

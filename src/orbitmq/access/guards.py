@@ -70,16 +70,20 @@ class Guard:
         try:
             self._checker().check(host_of(remote_address), request)
         except Denied as denied:
-            self._audit.denied(
-                remote_address,
-                "access_denied who=%s from=%s request=%s resource=%s why=%r",
-                _shown(denied.who),
-                remote_address,
-                _NAMES.get(request.code, request.code),
-                _shown(denied.resource),
-                denied.why[:_TEXT_MAX],
-            )
-            raise RequestRefused(self._code, self._prefix + denied.why[:_TEXT_MAX]) from None
+            raise self.refusal(remote_address, request, denied) from None
+
+    def refusal(self, remote_address: str, request: RemotingCommand, denied: Denied) -> RequestRefused:
+        """Tell the audit log what is denied; how that is answered."""
+        self._audit.denied(
+            remote_address,
+            "access_denied who=%s from=%s request=%s resource=%s why=%r",
+            _shown(denied.who),
+            remote_address,
+            _NAMES.get(request.code, request.code),
+            _shown(denied.resource),
+            denied.why[:_TEXT_MAX],
+        )
+        return RequestRefused(self._code, self._prefix + denied.why[:_TEXT_MAX])
 
     def after(self, remote_address: str, request: RemotingCommand, response: RemotingCommand | None) -> None: ...
 

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from orbitmq.common.errors import MessageIllegal, ProtocolError, RequestRefused
+from orbitmq.common.slices import finish
 from orbitmq.common.topic_names import REPLY_SUFFIX, RETRY_PREFIX, WAITING_TOPICS
 from orbitmq.message.message_id import parse_offset_id
 from orbitmq.protocol.bodies.clients import CheckClientRequestBody, HeartbeatData, LockBatchBody
@@ -57,6 +58,8 @@ class Action(Enum):
 _PUBLISHES: Final = frozenset({Action.PUB})
 _CONSUMES: Final = frozenset({Action.SUB})
 
+LIST_BYTES_MAX: Final = 128 * 1024  # of topics or groups that somebody wants to create
+
 
 def topic(name: str) -> Resource:
     """A topic; the group that it belongs to when it is a retry topic."""
@@ -93,7 +96,7 @@ def nowhere(_offset: int) -> str | None:
 def resources_of(request: RemotingCommand, topic_at: TopicAt = nowhere, reply_topic: str | None = None) -> list[Resource]:
     """What a request names, by its fields, its body or a message's place; RequestRefused when the body cannot be read.
 
-    A reply in `reply_topic`, that of the cluster, names nothing: only the asker reads it.
+    A reply in `reply_topic`, that of the cluster, names nothing: it is brought to the asker's client, whose id is of one user.
     """
     fields = request.ext_fields or {}
     found: list[Resource] = []
@@ -114,7 +117,7 @@ def resources_of(request: RemotingCommand, topic_at: TopicAt = nowhere, reply_to
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, why) from problem
     elif request.code in _REPLIES:
         return [each for each in found if each.name != reply_topic]
-    return found
+    return list(dict.fromkeys(found))  # whoever names one thing a thousand times has one decision made
 
 
 def _place(code: int, text: str | None) -> int | None:
@@ -166,11 +169,16 @@ def _locks(body: bytes) -> Iterable[Resource]:
 
 
 def _checked_client(body: bytes) -> Iterable[Resource]:
+    """Group and topic, named or not: the expression is compiled for whoever may consume both, and clients name both."""
     asked = CheckClientRequestBody.decode(body)
-    if asked.group:
-        yield group(asked.group)
-    if asked.subscription is not None and asked.subscription.topic:
-        yield topic(asked.subscription.topic)
+    return [group(asked.group or ""), topic("" if asked.subscription is None else asked.subscription.topic)]
+
+
+def _list(body: bytes) -> bytes:
+    """The body of a list, which is looked at in one go: a long one is for super users, or comes in parts."""
+    if len(body) > LIST_BYTES_MAX:
+        raise ProtocolError(f"a list of {len(body)} bytes; with access control up to {LIST_BYTES_MAX} are read: send it in parts")
+    return body
 
 
 def _request_mode(body: bytes) -> Iterable[Resource]:
@@ -184,14 +192,14 @@ _BODIES: Final[Mapping[int, Callable[[bytes], Iterable[Resource]]]] = {
     Code.UNLOCK_BATCH_MQ: _locks,
     Code.CHECK_CLIENT_CONFIG: _checked_client,
     Code.SET_MESSAGE_REQUEST_MODE: _request_mode,
-    Code.UPDATE_AND_CREATE_TOPIC_LIST: lambda body: [topic(each.name) for each in decode_topic_list(body)],
+    Code.UPDATE_AND_CREATE_TOPIC_LIST: lambda body: [topic(each.name) for each in finish(decode_topic_list(_list(body)))],
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: lambda body: [group(GroupConfig.decode(body).name)],
-    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: lambda body: [group(each.name) for each in decode_group_list(body)],
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: lambda body: [group(each.name) for each in finish(decode_group_list(_list(body)))],
 }
 _REPLIES: Final = frozenset({Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2})
 
 # Clients send these although they have no group that consumes, or say no topic; then a signature is enough.
-MAY_NAME_NOTHING: Final = frozenset({Code.HEART_BEAT, Code.UNREGISTER_CLIENT, Code.END_TRANSACTION, Code.CHECK_CLIENT_CONFIG, *_REPLIES})
+MAY_NAME_NOTHING: Final = frozenset({Code.HEART_BEAT, Code.UNREGISTER_CLIENT, Code.END_TRANSACTION, *_REPLIES})
 
 _PUBLISHING: Final = (
     *(Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE, Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2),

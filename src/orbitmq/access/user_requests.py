@@ -6,29 +6,42 @@ could reach the port could prepare a user for the day on which it is on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Final
 
 from orbitmq.access.policies import Acl, Match, PolicyType, ResourcePattern, user_of
 from orbitmq.access.signatures import is_signed
 from orbitmq.access.user_store import UserStore
 from orbitmq.access.users import User, UserType, info_of, member, new_acl
 from orbitmq.common.errors import AlreadyExists, NotFound, ProtocolError, RequestRefused
-from orbitmq.protocol.bodies.access import AclInfo, UserInfo, encode_list
+from orbitmq.common.slices import Slices, sorted_in_slices
+from orbitmq.protocol.bodies.access import AclInfo, UserInfo, encode_list_in_slices
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers import auth
 from orbitmq.protocol.signature import ACCESS_KEY
 
-Handler = Callable[[object, RemotingCommand], RemotingCommand]
+Handler = Callable[[object, RemotingCommand], RemotingCommand] | Callable[[object, RemotingCommand], Slices[RemotingCommand]]
 _Serve = Callable[[UserStore, RemotingCommand], RemotingCommand]
+_ServeInSlices = Callable[[UserStore, RemotingCommand], Slices[RemotingCommand]]
+_BODY_BYTES_MAX: Final = 64 * 1024
+
+
+_OFF: Final = "there are no users here: access control is off; set authenticationEnabled=true and restart"
+_ACCOUNTS: Final = (
+    "there are no users here, but accounts in the style of 4.9 (aclEnable=true): see them in plain_acl.yml; "
+    "for users set authenticationEnabled=true and restart"
+)
 
 
 class UserRequests:
     """A processor of them."""
 
-    def __init__(self, store: UserStore | None) -> None:
+    def __init__(self, store: UserStore | None, *, has_accounts: bool = False) -> None:
         self._store = store
+        self._why_none = _ACCOUNTS if has_accounts else _OFF
 
     def handlers(self) -> dict[int, Handler]:
         serves: dict[int, _Serve] = {
@@ -36,33 +49,52 @@ class UserRequests:
             RequestCode.AUTH_UPDATE_USER: _update_user,
             RequestCode.AUTH_DELETE_USER: _delete_user,
             RequestCode.AUTH_GET_USER: _get_user,
-            RequestCode.AUTH_LIST_USER: _list_users,
             RequestCode.AUTH_CREATE_ACL: _put_acl,
             RequestCode.AUTH_UPDATE_ACL: _put_acl,
             RequestCode.AUTH_DELETE_ACL: _delete_acl,
             RequestCode.AUTH_GET_ACL: _get_acl,
-            RequestCode.AUTH_LIST_ACL: _list_acls,
         }
-        return {code: self._handler(serve) for code, serve in serves.items()}
+        lists: dict[int, _ServeInSlices] = {RequestCode.AUTH_LIST_USER: _list_users, RequestCode.AUTH_LIST_ACL: _list_acls}
+        return {
+            **{code: self._handler(serve) for code, serve in serves.items()},
+            **{code: self._handler_in_slices(serve) for code, serve in lists.items()},
+        }
 
     def _handler(self, serve: _Serve) -> Handler:
         def handle(_channel: object, request: RemotingCommand) -> RemotingCommand:
-            if self._store is None:
-                raise RequestRefused(
-                    ResponseCode.SYSTEM_ERROR, "there are no users here: access control is off; set authenticationEnabled=true and restart"
-                )
-            try:
-                return serve(self._store, request)
-            except (ValueError, NotFound, AlreadyExists) as problem:
-                raise RequestRefused(ResponseCode.NO_PERMISSION, str(problem)) from problem
-            except ProtocolError:  # which may repeat a part of the body, and so of a password
-                why = f"the body of request {request.code} cannot be read; nothing was changed"
-                raise RequestRefused(ResponseCode.SYSTEM_ERROR, why) from None
-            except OSError as problem:
-                why = f"it could not be saved: {problem.strerror}; nothing was changed"
-                raise RequestRefused(ResponseCode.SYSTEM_ERROR, why) from problem
+            with _refusing(request):
+                return serve(self._known(), request)
 
         return handle
+
+    def _handler_in_slices(self, serve: _ServeInSlices) -> Handler:
+        def handle(_channel: object, request: RemotingCommand) -> Slices[RemotingCommand]:
+            with _refusing(request):
+                return (yield from serve(self._known(), request))
+
+        return handle
+
+    def _known(self) -> UserStore:
+        if self._store is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, self._why_none)
+        return self._store
+
+
+@contextmanager
+def _refusing(request: RemotingCommand) -> Iterator[None]:
+    try:
+        if len(request.body or b"") > _BODY_BYTES_MAX:
+            why = f"the body of request {request.code} has {len(request.body or b'')} bytes; up to {_BODY_BYTES_MAX} are read"
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{why}: send rules in parts")
+        yield
+    except (ValueError, NotFound, AlreadyExists) as problem:
+        raise RequestRefused(ResponseCode.NO_PERMISSION, str(problem)) from problem
+    except ProtocolError:  # which may repeat a part of the body, and so of a password
+        why = f"the body of request {request.code} cannot be read; nothing was changed"
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, why) from None
+    except OSError as problem:
+        why = f"it could not be saved: {problem.strerror}; nothing was changed"
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, why) from problem
 
 
 def _create_user(store: UserStore, request: RemotingCommand) -> RemotingCommand:
@@ -96,18 +128,21 @@ def _delete_user(store: UserStore, request: RemotingCommand) -> RemotingCommand:
 
 def _get_user(store: UserStore, request: RemotingCommand) -> RemotingCommand:
     user = store.users.get(_named(auth.GetUserRequestHeader.from_fields(request.ext_fields).username))
-    return request.answer(ResponseCode.SUCCESS, body=None if user is None else _told(store, request, user).encode())
+    return request.answer(ResponseCode.SUCCESS, body=None if user is None else _told(user, _asks_a_super_user(store, request)).encode())
 
 
-def _list_users(store: UserStore, request: RemotingCommand) -> RemotingCommand:
+def _list_users(store: UserStore, request: RemotingCommand) -> Slices[RemotingCommand]:
     wanted = auth.ListUsersRequestHeader.from_fields(request.ext_fields).filter or ""
-    found = [_told(store, request, store.users[name]) for name in sorted(store.users) if wanted in name]
-    return request.answer(ResponseCode.SUCCESS, body=encode_list(found) if found else None)
+    users = store.users  # replaced, never changed
+    is_super = _asks_a_super_user(store, request)
+    names = yield from sorted_in_slices([name for name in users if wanted in name])
+    body = yield from encode_list_in_slices(_told(users[name], is_super) for name in names)
+    return request.answer(ResponseCode.SUCCESS, body=body if names else None)
 
 
-def _told(store: UserStore, request: RemotingCommand, user: User) -> UserInfo:
+def _told(user: User, is_super: bool) -> UserInfo:
     """What the asker hears of a user: the password only as a super user, who copies users with it."""
-    return user.info() if _asks_a_super_user(store, request) else replace(user.info(), password=None)
+    return user.info() if is_super else replace(user.info(), password=None)
 
 
 def _put_acl(store: UserStore, request: RemotingCommand) -> RemotingCommand:
@@ -138,10 +173,11 @@ def _get_acl(store: UserStore, request: RemotingCommand) -> RemotingCommand:
     return request.answer(ResponseCode.SUCCESS, body=None if acl is None else info_of(acl).encode())
 
 
-def _list_acls(store: UserStore, request: RemotingCommand) -> RemotingCommand:
+def _list_acls(store: UserStore, request: RemotingCommand) -> Slices[RemotingCommand]:
     header = auth.ListAclsRequestHeader.from_fields(request.ext_fields)
-    found: list[Acl] = store.find_acls(header.subject_filter or "", header.resource_filter or "")
-    return request.answer(ResponseCode.SUCCESS, body=encode_list(map(info_of, found)) if found else None)
+    found: list[Acl] = yield from store.find_acls(header.subject_filter or "", header.resource_filter or "")
+    body = yield from encode_list_in_slices(map(info_of, found))
+    return request.answer(ResponseCode.SUCCESS, body=body if found else None)
 
 
 def _named(name: str | None) -> str:

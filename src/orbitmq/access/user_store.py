@@ -10,14 +10,18 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from orbitmq.access.policies import Acl, Policy, PolicyType, ResourcePattern
 from orbitmq.access.users import User, UserType, acl_of, info_of, new_user
 from orbitmq.common import atomic_file
-from orbitmq.common.errors import AlreadyExists, NotFound
+from orbitmq.common.errors import AlreadyExists, NotFound, reason_of
+from orbitmq.common.slices import Slices, slices_of, sorted_in_slices
 from orbitmq.protocol.bodies.access import UserInfo, decode_acls, decode_users, encode_list
 
 log = logging.getLogger(__name__)
+
+_ACLS_PER_SLICE: Final = 50
 
 
 class UserStore:
@@ -72,13 +76,29 @@ class UserStore:
 
     def delete_user(self, name: str) -> None:
         """Forget a user and its rules; nothing when there is none, ValueError when everybody would be locked out."""
+        users = {each: user for each, user in self._users.items() if each != name}
+        self._check_that_somebody_rules(users, name)
+        acls = self._acls
+        if name in acls:  # first: a user of that name that comes later must not find them
+            self._set_acls({each: acl for each, acl in acls.items() if each != name})
         if name in self._users:
-            users = {each: user for each, user in self._users.items() if each != name}
-            self._check_that_somebody_rules(users, name)
-            self._set_users(users)
+            try:
+                self._set_users(users)
+            except OSError as failure:
+                self._restore_acls(acls, name, failure)
+                raise
             log.info("user_deleted name=%s", name)
-        if name in self._acls:
-            self._set_acls({each: acl for each, acl in self._acls.items() if each != name})
+
+    def _restore_acls(self, acls: dict[str, Acl], name: str, failure: OSError) -> None:
+        """Take back the deletion of a user's rules; ValueError when that cannot be saved either."""
+        try:
+            if acls is not self._acls:
+                self._set_acls(acls)
+        except OSError as error:
+            raise ValueError(
+                f"{name} could not be deleted ({reason_of(failure)}), and its rules, which were, could not be restored "
+                f"({reason_of(error)}): free or mend the disk, then delete it again"
+            ) from failure
 
     def _check_that_somebody_rules(self, users: Mapping[str, User], name: str) -> None:
         if _rulers(self._users) and not _rulers(users):
@@ -106,19 +126,24 @@ class UserStore:
         self._set_acls({**others, user: left} if left.policies else others)
         log.info("acl_deleted subject=%s resource=%s", acl.subject, resource)
 
-    def find_acls(self, subject_filter: str, resource_filter: str) -> list[Acl]:
+    def find_acls(self, subject_filter: str, resource_filter: str) -> Slices[list[Acl]]:
         """The rules whose subject holds one text and, unless the subject does too, only the entries whose resource holds the other."""
+        acls = self._acls  # replaced, never changed
         found = []
-        for acl in (self._acls[user] for user in sorted(self._acls)):
-            if subject_filter not in acl.subject:
-                continue
-            if resource_filter not in acl.subject:
-                kept = [
-                    Policy(policy.type, tuple(e for e in policy.entries if resource_filter in str(e.resource))) for policy in acl.policies
-                ]
-                acl = Acl(acl.user, tuple(policy for policy in kept if policy.entries))
-            if acl.policies:
-                found.append(acl)
+        for part in slices_of((yield from sorted_in_slices(acls)), _ACLS_PER_SLICE):
+            for acl in (acls[user] for user in part):
+                if subject_filter not in acl.subject:
+                    continue
+                if resource_filter not in acl.subject:
+                    kept = [
+                        Policy(policy.type, tuple(e for e in policy.entries if resource_filter in str(e.resource)))
+                        for policy in acl.policies
+                    ]
+                    acl = Acl(acl.user, tuple(policy for policy in kept if policy.entries))
+                if acl.policies:
+                    found.append(acl)
+            if len(part) == _ACLS_PER_SLICE:
+                yield
         return found
 
     # -- files

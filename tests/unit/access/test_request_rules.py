@@ -17,7 +17,7 @@ from orbitmq.message.message_id import offset_id
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.name_server import NameServer
 from orbitmq.protocol import fastjson
-from orbitmq.protocol.bodies.clients import ConsumerData, HeartbeatData, LockBatchBody, MessageQueue
+from orbitmq.protocol.bodies.clients import CheckClientRequestBody, ConsumerData, HeartbeatData, LockBatchBody, MessageQueue
 from orbitmq.protocol.bodies.groups import GroupConfig
 from orbitmq.protocol.bodies.subscriptions import SubscriptionData
 from orbitmq.protocol.codes import RequestCode
@@ -88,7 +88,7 @@ def request(code: int, body: bytes | None = None, **fields: str) -> RemotingComm
         (request(RequestCode.SEND_BATCH_MESSAGE, b="T"), [topic("T")]),
         (request(RequestCode.SEND_MESSAGE_V2, a="mine", b="%RETRY%theirs"), [group("theirs")]),
         (request(RequestCode.PULL_MESSAGE, topic="T", consumerGroup="g"), [topic("T"), group("g")]),
-        (request(RequestCode.PULL_MESSAGE, topic="%RETRY%g", consumerGroup="g"), [group("g"), group("g")]),
+        (request(RequestCode.PULL_MESSAGE, topic="%RETRY%g", consumerGroup="g"), [group("g")]),
         (request(RequestCode.PULL_MESSAGE, topic="%DLQ%g", consumerGroup="g"), [topic("%DLQ%g"), group("g")]),
         (request(RequestCode.CONSUMER_SEND_MSG_BACK, group="g"), [group("g")]),
         (request(RequestCode.GET_CONSUME_STATS, consumerGroup="g", topicList="A;B;"), [group("g"), topic("A"), topic("B")]),
@@ -105,12 +105,17 @@ def request(code: int, body: bytes | None = None, **fields: str) -> RemotingComm
                     "c", ("p",), (ConsumerData("g", subscriptions=(SubscriptionData("T"), SubscriptionData("%RETRY%g"))),)
                 ).encode(),
             ),
-            [group("g"), topic("T"), group("g")],
+            [group("g"), topic("T")],
         ),
         (
             request(RequestCode.LOCK_BATCH_MQ, LockBatchBody("g", "c", (MessageQueue("T", "b", 0),)).encode()),
             [group("g"), topic("T")],
         ),
+        (
+            request(RequestCode.CHECK_CLIENT_CONFIG, CheckClientRequestBody("c", "g", SubscriptionData("T", "a > 1")).encode()),
+            [group("g"), topic("T")],
+        ),
+        (request(RequestCode.CHECK_CLIENT_CONFIG, CheckClientRequestBody("c").encode()), [group(""), topic("")]),
         (request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, GroupConfig("g").encode()), [group("g")]),
         (
             request(

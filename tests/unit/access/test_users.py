@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import stat
 from pathlib import Path
 
@@ -19,7 +21,10 @@ from orbitmq.access.users import User, UserStatus, acl_of, new_user
 from orbitmq.common import atomic_file
 from orbitmq.common.config.access import AccessSettings
 from orbitmq.common.errors import ConfigurationError, DamagedFile, RequestRefused
+from orbitmq.common.slices import Slices, finish
 from orbitmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo, decode_acls, decode_users
+from orbitmq.protocol.bodies.clients import CheckClientRequestBody
+from orbitmq.protocol.bodies.subscriptions import SQL92, SubscriptionData
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers import auth
@@ -49,7 +54,8 @@ class Server:
             for guard in self.control.guards:
                 guard.before(peer, signed(request, who))
             handler = self.control.of_users.handlers().get(request.code)
-            return request.answer(ResponseCode.SUCCESS) if handler is None else handler(None, request)
+            answer = request.answer(ResponseCode.SUCCESS) if handler is None else handler(None, request)
+            return answer if isinstance(answer, RemotingCommand) else finish(answer)
         except RequestRefused as refused:
             return request.answer(refused.code, refused.remark)
 
@@ -351,13 +357,25 @@ def test_nobody_is_a_super_user_by_its_name_alone(tmp_path: Path) -> None:
     assert server.ask(made, None).remark == "The super user can only be create by super user"
 
 
+def _listed(control: AccessControl) -> Slices[RemotingCommand]:
+    answer = control.of_users.handlers()[3005](None, RemotingCommand(3005))
+    assert not isinstance(answer, RemotingCommand)
+    return answer
+
+
 def test_there_are_no_users_where_access_control_is_off(tmp_path: Path) -> None:
     control = AccessControl(AccessSettings(), cluster="C", users=tmp_path, now_ms=lambda: 0)
     control.load()
     assert control.guards == []
     with pytest.raises(RequestRefused, match="access control is off; set authenticationEnabled=true"):
-        control.of_users.handlers()[3005](None, RemotingCommand(3005))
+        finish(_listed(control))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_accounts_of_49_are_not_taken_for_no_access_control(tmp_path: Path) -> None:
+    control = AccessControl(AccessSettings(), cluster="C", users=tmp_path / "users", accounts=tmp_path, now_ms=lambda: 0)
+    with pytest.raises(RequestRefused, match=r"accounts in the style of 4\.9 \(aclEnable=true\).*for users set authenticationEnabled=true"):
+        finish(_listed(control))
 
 
 # -- files
@@ -473,3 +491,68 @@ def test_a_user_is_changed_by_what_is_said_of_it() -> None:
     assert user.changed(UserInfo(password="q")).password == "q"
     with pytest.raises(ValueError, match="write one of Super, Normal"):
         user.changed(UserInfo(user_type="Boss"))
+
+
+EXPRESSION = "a > 1"
+
+
+@pytest.mark.parametrize(
+    ("group_name", "subscription", "code"),
+    [
+        ("g", SubscriptionData("Allowed", EXPRESSION, expression_type=SQL92), ResponseCode.SUCCESS),
+        ("g", SubscriptionData("Other", EXPRESSION, expression_type=SQL92), ResponseCode.NO_PERMISSION),
+        ("other", SubscriptionData("Allowed", EXPRESSION, expression_type=SQL92), ResponseCode.NO_PERMISSION),
+        ("g", SubscriptionData("", EXPRESSION, expression_type=SQL92), ResponseCode.NO_PERMISSION),
+        ("", SubscriptionData("Allowed", EXPRESSION, expression_type=SQL92), ResponseCode.NO_PERMISSION),
+        (None, SubscriptionData("", EXPRESSION, expression_type=SQL92), ResponseCode.NO_PERMISSION),
+        (None, None, ResponseCode.NO_PERMISSION),
+    ],
+)
+def test_an_expression_is_compiled_only_for_a_user_who_may_consume_its_group_and_topic(
+    server: Server, group_name: str | None, subscription: SubscriptionData | None, code: int
+) -> None:
+    server.add(ALICE, entry("Topic:Allowed", "Sub"), entry("Group:g", "Sub"))
+    body = CheckClientRequestBody("c", group_name, subscription).encode()
+    answer = server.ask(RemotingCommand(RequestCode.CHECK_CLIENT_CONFIG, body=body), ALICE)
+    assert answer.code == code
+
+
+class SomeWrites:
+    """A disk that does not take the small files of these numbers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, fails_on: tuple[int, ...]) -> None:
+        self.count = 0
+        original = atomic_file.write
+
+        def write(path: Path, data: bytes, *, new_mode: int) -> None:
+            self.count += 1
+            if self.count in fails_on:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            original(path, data, new_mode=new_mode)
+
+        monkeypatch.setattr(atomic_file, "write", write)
+
+
+def test_a_user_that_cannot_be_deleted_keeps_its_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = UserStore(tmp_path)
+    store.create_user(UserInfo(username="alice", password="secret"))
+    store.put_acl(
+        Acl(
+            "alice", (Policy(PolicyType.CUSTOM, (PolicyEntry(ResourcePattern.parse("Topic:T"), frozenset({Action.PUB}), Decision.ALLOW),)),)
+        )
+    )
+    users, acls = dict(store.users), dict(store.acls)
+    with monkeypatch.context() as patch:
+        SomeWrites(patch, fails_on=(2,))
+        with pytest.raises(OSError, match="No space"):
+            store.delete_user("alice")
+    again = UserStore(tmp_path)
+    again.load()
+    assert (store.users, store.acls, again.users, again.acls) == (users, acls, users, acls)
+    with monkeypatch.context() as patch:
+        SomeWrites(patch, fails_on=(2, 3))
+        with pytest.raises(ValueError, match=r"alice could not be deleted \(No space.*\), and its rules, which were, .*: free or mend"):
+            store.delete_user("alice")
+    assert (store.users, store.acls) == (users, {})
+    store.delete_user("alice")
+    assert (store.users, store.acls) == ({}, {})
