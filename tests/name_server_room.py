@@ -7,9 +7,10 @@ import inspect
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from orbitmq.common.errors import RequestRefused
+from orbitmq.common.slices import Slices, finish
 from orbitmq.nameserver.housekeeping import Housekeeping
 from orbitmq.nameserver.kv_config import KvConfig
 from orbitmq.nameserver.notices import MinBrokerIdNotices
@@ -81,6 +82,7 @@ class NameServerRoom:
             notices=notices,
             switches=self.switches,
             configuration=self.configuration,
+            updated=lambda: None,
             clock=self.clock,
             look_up=look_up,
         )
@@ -94,6 +96,8 @@ class NameServerRoom:
             answer: Any = handler(connection or self.connection, request)
             if inspect.isawaitable(answer):
                 answer = asyncio.run(_waited_for(answer))
+            elif inspect.isgenerator(answer):
+                answer = finish(cast("Slices[Any]", answer))
         except RequestRefused as refused:
             return request.answer(refused.code, refused.remark)
         assert isinstance(answer, RemotingCommand)

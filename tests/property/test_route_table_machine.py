@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from orbitmq.common.errors import RequestRefused
+from orbitmq.common.slices import finish
 from orbitmq.nameserver.route_answers import RouteAnswers
 from orbitmq.nameserver.route_table import Departure, MinBrokerIdChange, Registered, Registration, RouteTable
 from orbitmq.protocol.bodies.nameserver import DataVersion, QueueData, TopicConfig, TopicQueueMappingInfo
@@ -193,9 +195,9 @@ class RouteTableMachine(RuleBasedStateMachine):
             return
         if expected is None:
             with pytest.raises(RequestRefused, match="register broker failed"):
-                self.table.register(r, self.now_ms)
+                finish(self.table.register(r, self.now_ms))
         else:
-            assert self.table.register(r, self.now_ms) == expected
+            assert finish(self.table.register(r, self.now_ms)) == expected
 
     @rule(registration=registrations)
     def register(self, registration: Registration) -> None:
@@ -215,21 +217,22 @@ class RouteTableMachine(RuleBasedStateMachine):
     @rule(cluster=st.sampled_from(CLUSTERS), name=st.sampled_from(BROKERS), address=st.sampled_from(ADDRESSES))
     def unregister(self, cluster: str, name: str, address: str) -> None:
         departures = [Departure(cluster, name, address)]
-        assert set(self.table.unregister(departures)) == self.model.unregister(departures)
+        assert set(finish(self.table.unregister(departures))) == self.model.unregister(departures)
 
     @rule(connection=st.sampled_from(CONNECTIONS))
     def close(self, connection: str) -> None:
         keys = [key for key, live in self.model.live.items() if live["connection"] == connection]
-        assert set(self.table.connection_closed(connection)) == self.model.unregister(self.model.departures(keys))
+        assert set(finish(self.table.connection_closed(connection))) == self.model.unregister(self.model.departures(keys))
 
     @rule(elapsed_ms=st.sampled_from([1, 999, 1001, 121_000]))
     def expire(self, elapsed_ms: int) -> None:
         self.now_ms += elapsed_ms
         keys = [key for key, live in self.model.live.items() if live["until"] < self.now_ms]
         connections = {self.model.live[key]["connection"] for key in keys}
-        silenced = self.table.expire(self.now_ms)
-        assert set(silenced.connections) == connections
-        assert set(silenced.changes) == self.model.unregister(self.model.departures(keys))
+        silenced: list[Hashable] = []
+        changes = finish(self.table.expire(self.now_ms, silenced.append))
+        assert set(silenced) == connections
+        assert set(changes) == self.model.unregister(self.model.departures(keys))
 
     @rule(cluster=st.sampled_from(CLUSTERS), address=st.sampled_from(ADDRESSES))
     def heartbeat(self, cluster: str, address: str) -> None:
@@ -239,7 +242,7 @@ class RouteTableMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(BROKERS), add=st.booleans())
     def change_write_perm(self, name: str, add: bool) -> None:
-        count = self.table.add_write_perm(name) if add else self.table.wipe_write_perm(name)
+        count = finish(self.table.add_write_perm(name) if add else self.table.wipe_write_perm(name))
         touched = [queues[name] for queues in self.model.queues.values() if name in queues]
         for queue in touched:
             queue[2] = 6 if add else queue[2] & ~2
@@ -287,7 +290,7 @@ class RouteTableMachine(RuleBasedStateMachine):
 
     @invariant()
     def brokers_and_lists_are_equal(self) -> None:
-        info = self.table.cluster_info()
+        info = finish(self.table.cluster_info())
         assert {cluster: set(names) for cluster, names in info.clusters.items()} == self.model.clusters
         assert {
             name: {"cluster": broker.cluster, "ids": broker.broker_addrs, "acting": broker.enable_acting_master, "zone": broker.zone_name}
@@ -298,7 +301,7 @@ class RouteTableMachine(RuleBasedStateMachine):
         assert set(self.table.topics().topics) == set(self.model.queues)
         for cluster in CLUSTERS:
             names = self.model.clusters.get(cluster, set())
-            assert set(self.table.topics_of_cluster(cluster).topics) == {
+            assert set(finish(self.table.topics_of_cluster(cluster)).topics) == {
                 t for t, queues in self.model.queues.items() if names & set(queues)
             }
         assert set(self.table.system_topics().topics) == set(self.model.clusters).union(*self.model.clusters.values())
@@ -309,7 +312,7 @@ class RouteTableMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_address_is_alive_somewhere(self) -> None:
-        for broker in self.table.cluster_info().brokers.values():
+        for broker in finish(self.table.cluster_info()).brokers.values():
             for address in broker.broker_addrs.values():
                 assert any(self.table.data_version(cluster, address) is not None for cluster in CLUSTERS)
 

@@ -60,6 +60,33 @@ class LiveBroker:
     ha_server_address: str
     names: frozenset[str]  # one, unless brokers share an address by mistake
     renewal: tuple[Hashable, int, int] | None  # the registration's fingerprint; revisions of broker and topics after it
+    applying: frozenset[str] = frozenset()  # the names whose topics are not all those of the registration yet
+
+
+class MinBrokerIdChange(NamedTuple):
+    """The lowest id of a broker is another's now, and these addresses should hear of it (905)."""
+
+    notify: tuple[str, ...]
+    min_broker_id: int
+    min_broker_address: str
+    offline_address: str | None = None
+    ha_address: str | None = None
+
+
+class Registered(NamedTuple):
+    """What a registration brought: for a slave, where its live master is; and who should hear of a new lowest id."""
+
+    master_address: str | None = None
+    ha_server_address: str | None = None
+    change: MinBrokerIdChange | None = None
+
+
+class Departure(NamedTuple):
+    """A broker that leaves."""
+
+    cluster: str
+    broker_name: str
+    address: str
 
 
 class Brokers:

@@ -1,6 +1,6 @@
 """What happens to brokers without their asking: silent ones expire, those whose connection closed leave at once.
 
-Knows neither sockets nor the event loop: whoever owns these calls `scan` every `scanNotActiveBrokerInterval` and
+Knows neither sockets nor the event loop: whoever owns these runs the slices of `scan` every `scanNotActiveBrokerInterval` and those of
 `connection_closed` for each connection that went.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from typing import Final, Protocol, cast
 
 from orbitmq.common.clock import Clock
+from orbitmq.common.slices import Slices
 from orbitmq.nameserver.kv_config import KvConfig
 from orbitmq.nameserver.notices import MinBrokerIdNotices
 from orbitmq.nameserver.route_table import RouteTable
@@ -40,19 +41,20 @@ class Housekeeping:
         self._clock = clock
         self._next_config_log_ms = clock.monotonic_ms() + CONFIG_LOG_FIRST_MS
 
-    def scan(self) -> None:
+    def scan(self) -> Slices[None]:
         """Take away the brokers that were silent for too long and close their connections; now and then log the KV configuration."""
         now_ms = self._clock.monotonic_ms()
-        silenced = self._table.expire(now_ms)
-        for connection in silenced.connections:
-            peer = cast("Connection", connection)
-            log.warning("broker_expired connection=%s", peer.remote_address)
-            peer.close("the broker that registered on it was silent for longer than its heartbeat timeout")
-        self._notices.tell(silenced.changes)
+        self._notices.tell((yield from self._table.expire(now_ms, _close)))
         if now_ms >= self._next_config_log_ms:
             self._next_config_log_ms = now_ms + CONFIG_LOG_PERIOD_MS
-            self._kv_config.log_tables()
+            yield from self._kv_config.log_tables()
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Connection) -> Slices[None]:
         """Take away the brokers that registered on a connection that is gone."""
-        self._notices.tell(self._table.connection_closed(connection))
+        self._notices.tell((yield from self._table.connection_closed(connection)))
+
+
+def _close(connection: Hashable) -> None:
+    peer = cast("Connection", connection)
+    log.warning("broker_expired connection=%s", peer.remote_address)
+    peer.close("the broker that registered on it was silent for longer than its heartbeat timeout")

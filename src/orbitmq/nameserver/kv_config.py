@@ -1,25 +1,41 @@
 """The key-value configuration: namespace -> key -> value, in memory and in one file that follows every change.
 
 File: `{"configTable":{namespace:{key:value}}}`, compact UTF-8 JSON as RocketMQ 5.5.0 writes it, the content before the last change in
-`<file>.bak`. Crash rule: that of `atomic_file`; an answer goes out after its change is on disk, so an acknowledged change survives.
-Thread rule: the event loop owns the tables; only the write of finished bytes runs in another thread, one at a time.
+`<file>.bak`. Crash rule: that of `atomic_file`; a change is served, and acknowledged, once it is on disk: one that cannot be saved did
+not happen. Thread rule: the event loop owns the tables; only the write of finished bytes runs in another thread, one at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from orbitmq.common import atomic_file
+from orbitmq.common.slices import Slices, slices_of
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.nameserver import as_object, text_map
+from orbitmq.remoting.slices import finish_between
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
+_LOGGED_PER_SLICE: Final = 50
 
 log = logging.getLogger(__name__)
+
+
+class _Change:
+    """A value to set, or with None to forget, and what came of it."""
+
+    __slots__ = ("failure", "is_over", "key", "namespace", "value")
+
+    def __init__(self, namespace: str, key: str, value: str | None) -> None:
+        self.namespace = namespace
+        self.key = key
+        self.value = value
+        self.is_over = False
+        self.failure: BaseException | None = None
 
 
 class KvConfig:
@@ -27,9 +43,8 @@ class KvConfig:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._tables: dict[str, dict[str, str]] = atomic_file.read_or_backup(path, _decode) or {}
-        self._changes = 0
-        self._changes_written = 0
+        self._tables: dict[str, dict[str, str]] = atomic_file.read_or_backup(path, _decode) or {}  # replaced, never changed
+        self._pending: list[_Change] = []
         self._writing = asyncio.Lock()
 
     def get(self, namespace: str, key: str) -> str | None:
@@ -40,36 +55,66 @@ class KvConfig:
         return self._tables.get(namespace)
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value; returns when it is on disk."""
-        self._tables.setdefault(namespace, {})[key] = value
-        await self._write()
+        """Set a value; returns when it is on disk. OSError: it could not be saved, and nothing was changed."""
+        await self._apply(_Change(namespace, key, value))
 
     async def delete(self, namespace: str, key: str) -> None:
-        """Forget a value; returns when that is on disk. The namespace stays, as in the original."""
-        if self._tables.get(namespace, {}).pop(key, None) is not None:
-            await self._write()
+        """Forget a value; returns when that is on disk. The namespace stays, as in the original. OSError as for `put`."""
+        await self._apply(_Change(namespace, key, None))
 
-    def log_tables(self) -> None:
-        """Write every value to the log."""
-        log.info("kv_config namespaces=%d", len(self._tables))
-        for namespace, table in self._tables.items():
-            for key, value in table.items():
+    def log_tables(self) -> Slices[None]:
+        """Write every value to the log, in slices."""
+        tables = self._tables
+        log.info("kv_config namespaces=%d", len(tables))
+        values = ((namespace, key, value) for namespace, table in tables.items() for key, value in table.items())
+        for part in slices_of(values, _LOGGED_PER_SLICE):
+            for namespace, key, value in part:
                 log.info("kv_config namespace=%s key=%s value=%s", namespace, key, value)
+            yield
 
-    async def _write(self) -> None:
-        """Bring the file up to date; changes that wait for the same write share it."""
-        self._changes += 1
-        own_change = self._changes
+    async def _apply(self, change: _Change) -> None:
+        """Bring a change to disk, then serve it; changes that wait for the same write share it, and its failure."""
+        self._pending.append(change)
         async with self._writing:
-            if self._changes_written >= own_change:
-                return
-            changes, data = self._changes, fastjson.dumps({"configTable": self._tables})
-            await asyncio.to_thread(self._write_file, data)
-            self._changes_written = changes
+            if not change.is_over:
+                await self._write_pending()
+        if change.failure is not None:
+            raise change.failure
+
+    async def _write_pending(self) -> None:
+        changes, self._pending = self._pending, []
+        tables = _changed(self._tables, changes)
+        failure: BaseException | None = None
+        try:
+            if tables != self._tables:
+                data = await finish_between(fastjson.dumps_in_slices({"configTable": tables}))
+                await asyncio.to_thread(self._write_file, data)
+                self._tables = tables
+        except OSError as error:
+            log.error("kv_config_not_saved file=%s changes=%d reason=%r", self._path, len(changes), error)
+            failure = error
+        except BaseException as error:  # the task was cancelled: nobody knows what became of the file
+            failure = error
+            raise
+        finally:
+            for change in changes:
+                change.is_over, change.failure = True, failure
 
     def _write_file(self, data: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         atomic_file.write(self._path, data, keep_backup=True)
+
+
+def _changed(tables: Mapping[str, dict[str, str]], changes: Sequence[_Change]) -> dict[str, dict[str, str]]:
+    """The tables with these changes made, in their order; those of other namespaces are the same objects."""
+    touched = {change.namespace for change in changes}
+    changed: dict[str, dict[str, str]] = {name: dict(table) if name in touched else table for name, table in tables.items()}
+    for change in changes:
+        if change.value is not None:
+            changed.setdefault(change.namespace, {})[change.key] = change.value
+        else:
+            changed.get(change.namespace, {}).pop(change.key, None)
+    return changed
 
 
 def _decode(data: bytes) -> dict[str, dict[str, str]]:

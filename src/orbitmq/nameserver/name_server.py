@@ -20,10 +20,12 @@ from orbitmq.nameserver.route_table import RouteTable
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.client import RemotingClient
-from orbitmq.remoting.dispatch import Dispatcher, LaneLimits
+from orbitmq.remoting.dispatch import Dispatcher
 from orbitmq.remoting.hooks import installed_hooks
+from orbitmq.remoting.lanes import LaneLimits
 from orbitmq.remoting.server import RemotingServer
 from orbitmq.remoting.settings import client_config, server_config
+from orbitmq.remoting.slices import SliceQueue, finish_between
 
 log = logging.getLogger(__name__)
 
@@ -69,11 +71,19 @@ class NameServer:
             notices=notices,
             switches=config,
             configuration=config,
+            updated=lambda: self._follow_config(client),
             clock=clock,
             look_up=None if other_environment is None else other_environment.route,
         )
         housekeeping = Housekeeping(table, kv_config, notices, clock)
-        dispatcher = Dispatcher(clock, installed_hooks(), guards=access.guards, requests_in_flight_max=config.max_requests_in_flight)
+        slices = SliceQueue()
+        dispatcher = Dispatcher(
+            clock,
+            installed_hooks(),
+            guards=access.guards,
+            requests_in_flight_max=config.max_requests_in_flight,
+            bytes_in_flight_max=config.max_request_bytes_in_flight,
+        )
         waiting = dispatcher.add_lane(WAITING)
         for code, handler in processor.handlers().items():
             dispatcher.register(code, handler, lane=waiting if asyncio.iscoroutinefunction(handler) else None)
@@ -81,10 +91,11 @@ class NameServer:
             dispatcher.register(number, of_users)
         preambles = access.believes_preamble_of
         self._server = RemotingServer(
-            server_config(config, believes_preamble_of=preambles), dispatcher, clock, (_BrokerConnections(housekeeping),)
+            server_config(config, believes_preamble_of=preambles), dispatcher, clock, (_BrokerConnections(housekeeping, slices),)
         )
         self._services.add("access control", start=access.load)
         self._services.add("calls to brokers", stop=client.close)
+        self._services.add("work in slices", stop=slices.close)
         self._services.add("requests that wait", stop=dispatcher.close)
         self._services.add("remoting server", start=self._server.start, stop=self._server.stop)
         self._services.add("housekeeping", start=lambda: self._spawn(self._keep_house(housekeeping, access)), stop=self._stop_tasks)
@@ -94,11 +105,17 @@ class NameServer:
         """Stop listening, close every connection."""
         await self._services.stop()
 
+    def _follow_config(self, client: RemotingClient) -> None:
+        """Take over what of the configuration changed."""
+        assert self._server is not None, "an update comes by it"
+        self._server.config = server_config(self.config, self._server.config.port, self._server.config.believes_preamble_of)
+        client.config = client_config(self.config)
+
     async def _keep_house(self, housekeeping: Housekeeping, access: AccessControl) -> None:
         while True:
             await asyncio.sleep(self.config.scan_not_active_broker_interval / 1000)
             try:
-                housekeeping.scan()
+                await finish_between(housekeeping.scan())
                 access.tick()
             except Exception:
                 log.exception("housekeeping failed")
@@ -125,13 +142,14 @@ async def _notify(client: RemotingClient, address: str, notice: RemotingCommand)
 class _BrokerConnections:
     """Tells housekeeping of connections that ended."""
 
-    def __init__(self, housekeeping: Housekeeping) -> None:
+    def __init__(self, housekeeping: Housekeeping, slices: SliceQueue) -> None:
         self._housekeeping = housekeeping
+        self._slices = slices
 
     def on_connect(self, channel: Channel) -> None: ...
 
     def on_close(self, channel: Channel) -> None:
-        self._housekeeping.connection_closed(channel)
+        self._slices.start(self._housekeeping.connection_closed(channel))
 
     def on_exception(self, channel: Channel, problem: BaseException) -> None: ...
 

@@ -1,27 +1,30 @@
 """Requests of a name server: one method per request code, from typed header and body to the answer.
 
-Plain functions that never wait, so a request is handled within the turn that read it; coroutine functions where an answer has to
-wait for the disk (KV configuration) or for another environment. What cannot be served is raised as RequestRefused. Rules live in
+Plain functions that never wait, so a request is handled within the iteration that read it; generator functions where the work grows
+with a broker's topics or with a table, in slices; coroutine functions where an answer has to wait for the disk (KV configuration) or
+for another environment. What cannot be served is raised as RequestRefused. Rules live in
 `RouteTable`, encoded routes in `RouteAnswers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Final
 
 from orbitmq.common import properties
 from orbitmq.common.clock import Clock
-from orbitmq.common.errors import ProtocolError, RequestRefused
+from orbitmq.common.errors import ProtocolError, RequestRefused, reason_of
+from orbitmq.common.slices import Slices, to_be_finished
 from orbitmq.nameserver.housekeeping import Connection
 from orbitmq.nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from orbitmq.nameserver.notices import MinBrokerIdNotices
 from orbitmq.nameserver.route_answers import RouteAnswers, within_zone
-from orbitmq.nameserver.route_table import Departure, Registered, Registration, RouteTable
+from orbitmq.nameserver.route_table import Departure, Registration, RouteTable
 from orbitmq.nameserver.switches import ConfigurationText, NameServerSwitches
 from orbitmq.protocol import fastjson
-from orbitmq.protocol.bodies.nameserver import DataVersion, TopicList, TopicRouteData, encode_kv_table
+from orbitmq.protocol.bodies.nameserver import DataVersion, TopicList, TopicRouteData, as_object, encode_kv_table_in_slices
 from orbitmq.protocol.bodies.registration import RegisterBrokerBody, body_crc32
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
@@ -30,11 +33,19 @@ from orbitmq.protocol.versions import V4_9_4
 
 _SUCCESS: Final = ResponseCode.SUCCESS  # a member looked up in its enum costs as much as the rest of an answer
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+_DIGESTED_PER_SLICE: Final = 1024 * 1024
+_SMALL_BYTES_MAX: Final = 16 * 1024  # of a body with a version
+_CONFIGURATION_BYTES_MAX: Final = 128 * 1024
+_ROUTE_MEMBERS_MAX: Final = 2000
 _REMARK_LEFT: Final = "not set any response code"  # the original forgets to clear its default remark when 901 succeeds
 
 # Asks the production environment for a topic's route: its encoded body, or None when it has none either.
 RouteLookUp = Callable[[str], Awaitable[bytes | None]]
-Handler = Callable[[Connection, RemotingCommand], RemotingCommand] | Callable[[Connection, RemotingCommand], Awaitable[RemotingCommand]]
+Handler = (
+    Callable[[Connection, RemotingCommand], RemotingCommand]
+    | Callable[[Connection, RemotingCommand], Slices[RemotingCommand]]
+    | Callable[[Connection, RemotingCommand], Awaitable[RemotingCommand]]
+)
 
 
 class NameServerProcessor:
@@ -48,6 +59,7 @@ class NameServerProcessor:
         notices: MinBrokerIdNotices,
         switches: NameServerSwitches,
         configuration: ConfigurationText,
+        updated: Callable[[], object],
         clock: Clock,
         look_up: RouteLookUp | None = None,
     ) -> None:
@@ -57,6 +69,7 @@ class NameServerProcessor:
         self._notices = notices
         self._switches = switches
         self._configuration = configuration
+        self._updated = updated
         self._clock = clock
         self._look_up = look_up
         self._started_ms = clock.monotonic_ms()
@@ -91,48 +104,48 @@ class NameServerProcessor:
 
     # --- brokers --------------------------------------------------------------------------------------------------
 
-    def register_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def register_broker(self, connection: Connection, request: RemotingCommand) -> Slices[RemotingCommand]:
         header = headers.RegisterBrokerRequestHeader.from_fields(request.ext_fields)
         body = request.body or b""
         delete_missing_topics = self._switches.delete_topic_with_broker_registration
         # Brokers register every 30 seconds, mostly with what they said before: that is known by its digest, and not read again.
-        fingerprint: Hashable = (header, request.version, delete_missing_topics, blake2b(body, digest_size=16).digest())
-        now_ms = self._clock.monotonic_ms()
-        registered = self._table.renew(header.cluster_name, header.broker_addr, fingerprint, connection, now_ms)
+        digest = blake2b(body, digest_size=16).digest() if len(body) <= _DIGESTED_PER_SLICE else (yield from _digest(body))
+        fingerprint: Hashable = (header, request.version, delete_missing_topics, digest)
+        registered = self._table.renew(header.cluster_name, header.broker_addr, fingerprint, connection, self._clock.monotonic_ms())
         if registered is None:
             if header.body_crc32 and header.body_crc32 != body_crc32(body):
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-            content = _decode_registration(header, body, request.version)
-            registered = self._table.register(
-                Registration(
-                    cluster=header.cluster_name,
-                    broker_name=header.broker_name,
-                    broker_id=header.broker_id,
-                    address=header.broker_addr,
-                    ha_server_address=header.ha_server_addr,
-                    connection=connection,
-                    data_version=content.data_version or DataVersion(timestamp=self._clock.now_ms()),
-                    content=content,
-                    enable_acting_master=header.enable_acting_master,
-                    zone_name=header.zone_name,
-                    heartbeat_timeout_ms=header.heartbeat_timeout_millis,
-                    delete_missing_topics=delete_missing_topics,
-                    fingerprint=None if content.data_version is None else fingerprint,
-                ),
-                now_ms,
+            content = yield from _decode_registration(header, body, request.version)
+            registration = Registration(
+                cluster=header.cluster_name,
+                broker_name=header.broker_name,
+                broker_id=header.broker_id,
+                address=header.broker_addr,
+                ha_server_address=header.ha_server_addr,
+                connection=connection,
+                data_version=content.data_version or DataVersion(timestamp=self._clock.now_ms()),
+                content=content,
+                enable_acting_master=header.enable_acting_master,
+                zone_name=header.zone_name,
+                heartbeat_timeout_ms=header.heartbeat_timeout_millis,
+                delete_missing_topics=delete_missing_topics,
+                fingerprint=None if content.data_version is None else fingerprint,
             )
-        return self._registered(request, registered)
-
-    def _registered(self, request: RemotingCommand, registered: Registered) -> RemotingCommand:
+            registered = yield from self._table.register(registration, self._clock.monotonic_ms())
         if registered.change is not None:
             self._notices.tell([registered.change])
-        header = headers.RegisterBrokerResponseHeader(ha_server_addr=registered.ha_server_address, master_addr=registered.master_address)
+        answer_header = headers.RegisterBrokerResponseHeader(
+            ha_server_addr=registered.ha_server_address, master_addr=registered.master_address
+        )
         order_config = self._kv_config.table(ORDER_TOPIC_CONFIG) if self._switches.return_order_topic_config_to_broker else None
-        return request.answer(ResponseCode.SUCCESS, header=header, body=None if order_config is None else encode_kv_table(order_config))
+        answer_body = None if order_config is None else (yield from encode_kv_table_in_slices(order_config))
+        return request.answer(ResponseCode.SUCCESS, header=answer_header, body=answer_body)
 
-    def unregister_broker(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @to_be_finished
+    def unregister_broker(self, _connection: Connection, request: RemotingCommand) -> Slices[RemotingCommand]:
         header = headers.UnRegisterBrokerRequestHeader.from_fields(request.ext_fields)
-        self._notices.tell(self._table.unregister([Departure(header.cluster_name, header.broker_name, header.broker_addr)]))
+        departure = Departure(header.cluster_name, header.broker_name, header.broker_addr)
+        self._notices.tell((yield from self._table.unregister([departure])))
         return request.answer(ResponseCode.SUCCESS)
 
     def heartbeat(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -143,7 +156,7 @@ class NameServerProcessor:
     def query_data_version(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = headers.QueryDataVersionRequestHeader.from_fields(request.ext_fields)
         try:
-            asked = DataVersion.from_json(fastjson.loads(request.body)) if request.body else None
+            asked = DataVersion.from_json(fastjson.loads(_small(request.body))) if request.body else None
         except ProtocolError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the body is no DataVersion: {error}") from error
         self._table.heartbeat(header.cluster_name, header.broker_addr, self._clock.monotonic_ms())
@@ -154,22 +167,25 @@ class NameServerProcessor:
             body=None if known is None else fastjson.dumps(known.to_json()),
         )
 
-    def get_cluster_info(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        return request.answer(ResponseCode.SUCCESS, body=self._table.cluster_info().encode())
+    def get_cluster_info(self, _connection: Connection, request: RemotingCommand) -> Slices[RemotingCommand]:
+        info = yield from self._table.cluster_info()
+        return request.answer(ResponseCode.SUCCESS, body=(yield from info.encode_in_slices()))
 
     def get_member_group(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = headers.GetBrokerMemberGroupRequestHeader.from_fields(request.ext_fields)
         body = self._table.member_group(header.cluster_name, header.broker_name).encode()
         return request.answer(ResponseCode.SUCCESS, _REMARK_LEFT, body=body)
 
-    def wipe_write_perm(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @to_be_finished
+    def wipe_write_perm(self, _connection: Connection, request: RemotingCommand) -> Slices[RemotingCommand]:
         broker_name = headers.WipeWritePermOfBrokerRequestHeader.from_fields(request.ext_fields).broker_name
-        count = self._table.wipe_write_perm(broker_name)
+        count = yield from self._table.wipe_write_perm(broker_name)
         return request.answer(ResponseCode.SUCCESS, header=headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
 
-    def add_write_perm(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    @to_be_finished
+    def add_write_perm(self, _connection: Connection, request: RemotingCommand) -> Slices[RemotingCommand]:
         broker_name = headers.AddWritePermOfBrokerRequestHeader.from_fields(request.ext_fields).broker_name
-        count = self._table.add_write_perm(broker_name)
+        count = yield from self._table.add_write_perm(broker_name)
         return request.answer(ResponseCode.SUCCESS, header=headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count))
 
     # --- routes ---------------------------------------------------------------------------------------------------
@@ -222,35 +238,43 @@ class NameServerProcessor:
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
-    def get_all_topics(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        return _topic_list(request, self._table.topics, enabled=self._switches.enable_all_topic_list)
+    def get_all_topics(self, _connection: Connection, request: RemotingCommand) -> Slices[RemotingCommand]:
+        _refuse_unless(self._switches.enable_all_topic_list)
+        return (yield from _topic_list(request, self._table.topics()))
 
-    def get_topics_of_cluster(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_topics_of_cluster(self, _connection: Connection, request: RemotingCommand) -> Slices[RemotingCommand]:
         cluster = headers.GetTopicsByClusterRequestHeader.from_fields(request.ext_fields).cluster
-        return _topic_list(request, lambda: self._table.topics_of_cluster(cluster), enabled=self._switches.enable_topic_list)
+        _refuse_unless(self._switches.enable_topic_list)
+        return (yield from _topic_list(request, (yield from self._table.topics_of_cluster(cluster))))
 
-    def get_system_topics(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        return _topic_list(request, self._table.system_topics)
+    def get_system_topics(self, _connection: Connection, request: RemotingCommand) -> Slices[RemotingCommand]:
+        return (yield from _topic_list(request, self._table.system_topics()))
 
-    def get_unit_topics(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        return _topic_list(request, self._table.unit_topics, enabled=self._switches.enable_topic_list)
+    def get_unit_topics(self, _connection: Connection, request: RemotingCommand) -> Slices[RemotingCommand]:
+        _refuse_unless(self._switches.enable_topic_list)
+        return (yield from _topic_list(request, (yield from self._table.unit_topics())))
 
-    def get_unit_sub_topics(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        return _topic_list(request, self._table.unit_sub_topics, enabled=self._switches.enable_topic_list)
+    def get_unit_sub_topics(self, _connection: Connection, request: RemotingCommand) -> Slices[RemotingCommand]:
+        _refuse_unless(self._switches.enable_topic_list)
+        return (yield from _topic_list(request, (yield from self._table.unit_sub_topics())))
 
-    def get_unit_sub_not_unit_topics(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        return _topic_list(request, self._table.unit_sub_not_unit_topics, enabled=self._switches.enable_topic_list)
+    def get_unit_sub_not_unit_topics(self, _connection: Connection, request: RemotingCommand) -> Slices[RemotingCommand]:
+        _refuse_unless(self._switches.enable_topic_list)
+        return (yield from _topic_list(request, (yield from self._table.unit_sub_not_unit_topics())))
 
     def delete_topic(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = headers.DeleteTopicFromNamesrvRequestHeader.from_fields(request.ext_fields)
         self._table.delete_topic(header.topic, header.cluster_name)
         return request.answer(ResponseCode.SUCCESS)
 
-    def register_topic(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def register_topic(self, _connection: Connection, request: RemotingCommand) -> Slices[RemotingCommand]:
         topic = headers.RegisterTopicRequestHeader.from_fields(request.ext_fields).topic
         if request.body:
             try:
-                queue_datas = TopicRouteData.decode(request.body).queue_datas
+                members = as_object((yield from fastjson.loads_in_slices(request.body)), "TopicRouteData")
+                if any(isinstance(member, list | dict) and len(member) > _ROUTE_MEMBERS_MAX for member in members.values()):
+                    raise ProtocolError(f"a topic has queues on at most {_ROUTE_MEMBERS_MAX} brokers")
+                queue_datas = TopicRouteData.from_json(members).queue_datas
             except ProtocolError as error:
                 raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the body is no TopicRouteData: {error}") from error
             self._table.register_topic(topic, queue_datas)
@@ -262,10 +286,11 @@ class NameServerProcessor:
         header = headers.PutKVConfigRequestHeader.from_fields(request.ext_fields)
         if header.namespace is None or header.key is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
-        if header.value is None:
-            await self._kv_config.delete(header.namespace, header.key)  # no value cannot be told from none kept
-        else:
-            await self._kv_config.put(header.namespace, header.key, header.value)
+        with _saving(header.namespace, header.key):
+            if header.value is None:
+                await self._kv_config.delete(header.namespace, header.key)  # no value cannot be told from none kept
+            else:
+                await self._kv_config.put(header.namespace, header.key, header.value)
         return request.answer(ResponseCode.SUCCESS)
 
     def get_kv_config(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -277,37 +302,74 @@ class NameServerProcessor:
 
     async def delete_kv_config(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = headers.DeleteKVConfigRequestHeader.from_fields(request.ext_fields)
-        await self._kv_config.delete(header.namespace, header.key)
+        with _saving(header.namespace, header.key):
+            await self._kv_config.delete(header.namespace, header.key)
         return request.answer(ResponseCode.SUCCESS)
 
-    def get_kv_table(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def get_kv_table(self, _connection: Connection, request: RemotingCommand) -> Slices[RemotingCommand]:
         namespace = headers.GetKVListByNamespaceRequestHeader.from_fields(request.ext_fields).namespace
         table = self._kv_config.table(namespace)
         if table is None:
             raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-        return request.answer(ResponseCode.SUCCESS, body=encode_kv_table(table))
+        return request.answer(ResponseCode.SUCCESS, body=(yield from encode_kv_table_in_slices(table)))
 
     def update_configuration(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         if request.body:
-            # Writes a small file within the turn: an operator's rare act, after which every request has to see the new values.
+            if len(request.body) > _CONFIGURATION_BYTES_MAX:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR, f"a configuration of {len(request.body)} bytes; {_CONFIGURATION_BYTES_MAX} fit"
+                )
+            # Writes a small file within the iteration: an operator's rare act, after which every request has to see the new values.
             self._configuration.update(properties.decode(request.body))
+            self._updated()
         return request.answer(ResponseCode.SUCCESS)
 
     def get_configuration(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         return request.answer(ResponseCode.SUCCESS, body=self._configuration.render().encode())
 
 
-def _decode_registration(header: headers.RegisterBrokerRequestHeader, body: bytes, version: int) -> RegisterBrokerBody:
+@contextmanager
+def _saving(namespace: str, key: str) -> Iterator[None]:
+    """Refuse a change of the KV configuration that the disk did not take."""
     try:
-        return RegisterBrokerBody.decode(body, compressed=header.compressed is True, version=version)
+        yield
+    except OSError as error:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the value of {namespace}/{key} could not be saved: {reason_of(error)}; nothing was changed: free or mend the disk of "
+            "kvConfigPath, then try again",
+        ) from error
+
+
+def _decode_registration(header: headers.RegisterBrokerRequestHeader, body: bytes, version: int) -> Slices[RegisterBrokerBody]:
+    try:
+        return (yield from RegisterBrokerBody.decode_in_slices(body, compressed=header.compressed is True, version=version))
     except ProtocolError as error:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"Failed to decode RegisterBrokerBody: {error}") from error
 
 
-def _topic_list(request: RemotingCommand, topics: Callable[[], TopicList], *, enabled: bool = True) -> RemotingCommand:
+def _digest(body: bytes) -> Slices[bytes]:
+    digest = blake2b(digest_size=16)
+    for start in range(0, len(body), _DIGESTED_PER_SLICE):
+        if start:
+            yield
+        digest.update(body[start : start + _DIGESTED_PER_SLICE])
+    return digest.digest()
+
+
+def _small(body: bytes) -> bytes:
+    if len(body) > _SMALL_BYTES_MAX:
+        raise ProtocolError(f"it has {len(body)} bytes; up to {_SMALL_BYTES_MAX} are read")
+    return body
+
+
+def _refuse_unless(enabled: bool) -> None:
     if not enabled:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, "disable")
-    return request.answer(ResponseCode.SUCCESS, body=topics().encode())
+
+
+def _topic_list(request: RemotingCommand, topics: TopicList) -> Slices[RemotingCommand]:
+    return request.answer(ResponseCode.SUCCESS, body=(yield from topics.encode_in_slices()))
 
 
 def _no_route(topic: str | None) -> RequestRefused:

@@ -19,6 +19,7 @@ from orbitmq.nameserver.route_table import RouteTable
 from orbitmq.protocol.bodies.nameserver import MASTER_ID, PERM_WRITE, BrokerData, TopicRouteData
 
 KEPT_BYTES_MAX: Final = 32 * 1024 * 1024
+_FORGOTTEN_MAX: Final = 10_000  # topics that are forgotten one by one
 _NO_ACTING_MASTER: Final = "rmq_sys_SYNC_BROKER_MEMBER_"  # these topics tell brokers of their own group, as it is
 
 
@@ -116,6 +117,9 @@ class _KeptBodies:
         self._by_topic[topic] = body
 
     def forget(self, topics: Set[str]) -> None:
-        """These topics have another route now."""
+        """These topics have another route now. Above _FORGOTTEN_MAX all are looked up by their shape again: that is quicker to say."""
+        if len(topics) > _FORGOTTEN_MAX:
+            self._by_topic.clear()
+            return
         for topic in self._by_topic.keys() & topics:
             del self._by_topic[topic]

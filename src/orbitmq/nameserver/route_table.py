@@ -7,18 +7,30 @@ the original except where they would leave entries behind that nothing removes:
 - a refused registration changes nothing;
 - a closed connection takes every broker with it that registered on it;
 - queue mappings of a static topic leave with the topic.
+
+Changes that grow with a broker's topics run in slices. Changes of one broker come one after the other (`BrokerTurns`), in the order in
+which they got their turn; a renewal waits for nobody. What readers see between two slices, each topic's route being right for itself:
+
+- of a broker that registers: its address and liveness at once, its topics one after the other; those not reached yet have the queues
+  they had before. Its data version counts as unknown until all are applied, so a registration that is dropped half way (its connection
+  closed, and the broker leaves) never passes for a whole one;
+- of a broker that leaves: its address, liveness and routes go at once; names of topics that only it had go from lists one after the
+  other;
+- of one that gets or loses write permission: its topics one after the other.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Sequence, Set
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from orbitmq.common.errors import RequestRefused
-from orbitmq.nameserver.brokers import Broker, BrokerAddress, Brokers, LiveBroker
-from orbitmq.nameserver.topic_queues import TopicQueues
+from orbitmq.common.slices import SLICE_UNITS, Slices, slices_of, sorted_in_slices
+from orbitmq.nameserver.broker_turns import BrokerTurns
+from orbitmq.nameserver.brokers import Broker, BrokerAddress, Brokers, Departure, LiveBroker, MinBrokerIdChange, Registered
+from orbitmq.nameserver.topic_queues import TOPICS_PER_SLICE, TopicQueues
 from orbitmq.protocol.bodies.nameserver import (
     MASTER_ID,
     PERM_READ,
@@ -30,15 +42,20 @@ from orbitmq.protocol.bodies.nameserver import (
     ClusterInfo,
     DataVersion,
     QueueData,
+    TopicConfig,
     TopicList,
+    TopicQueueMappingInfo,
     TopicRouteData,
 )
 from orbitmq.protocol.bodies.registration import RegisterBrokerBody
 from orbitmq.protocol.codes import ResponseCode
 
+__all__ = ["Departure", "MinBrokerIdChange", "Registered", "Registration", "RouteTable"]
+
 log = logging.getLogger(__name__)
 
 HEARTBEAT_TIMEOUT_MS: Final = 120_000  # for brokers that do not say their own
+_ADDED_PER_SLICE: Final = 10_000  # names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,45 +80,13 @@ class Registration:
     fingerprint: Hashable = None
 
 
-class MinBrokerIdChange(NamedTuple):
-    """The lowest id of a broker is another's now, and these addresses should hear of it (905)."""
-
-    notify: tuple[str, ...]
-    min_broker_id: int
-    min_broker_address: str
-    offline_address: str | None = None
-    ha_address: str | None = None
-
-
-class Registered(NamedTuple):
-    """What a registration brought: for a slave, where its live master is; and who should hear of a new lowest id."""
-
-    master_address: str | None = None
-    ha_server_address: str | None = None
-    change: MinBrokerIdChange | None = None
-
-
-class Departure(NamedTuple):
-    """A broker that leaves."""
-
-    cluster: str
-    broker_name: str
-    address: str
-
-
-class Silenced(NamedTuple):
-    """What an expiry brought: connections to close, and who should hear of a new lowest id."""
-
-    connections: list[Hashable]
-    changes: list[MinBrokerIdChange]
-
-
 class RouteTable:
     """The tables of a name server."""
 
     def __init__(self) -> None:
         self._brokers = Brokers()
         self._topics = TopicQueues()
+        self._turns = BrokerTurns()
 
     # --- brokers come ---------------------------------------------------------------------------------------------
 
@@ -118,8 +103,14 @@ class RouteTable:
         self._brokers.refresh(key, connection, now_ms)
         return self._master_of(broker, cluster, address)
 
-    def register(self, registration: Registration, now_ms: int) -> Registered:
+    def register(self, registration: Registration, now_ms: int) -> Slices[Registered]:
         """Take a broker's address and, from a master or from the first of slaves that have none, its topics."""
+        names = (registration.broker_name,)
+        yield from self._turns.wait(names)
+        with self._turns.hold(names):
+            return (yield from self._register(registration, now_ms))
+
+    def _register(self, registration: Registration, now_ms: int) -> Slices[Registered]:
         name, broker_id, address = registration.broker_name, registration.broker_id, registration.address
         known = self._brokers.get(name)
         if len(registration.content.topics) == 1 and (known is None or broker_id not in known.addresses):
@@ -146,15 +137,19 @@ class RouteTable:
             log.info("broker_registered cluster=%s broker=%s id=%d address=%s", registration.cluster, name, broker_id, address)
         broker.addresses[broker_id] = address
         self._note_change(broker, before)
+        change = None
+        if lowest_before is not None and broker_id < lowest_before:
+            change = _min_id_change(broker, ha_address=registration.ha_server_address)
+        live = self._brokers.live(key)
+        is_news = is_first or live is None or name in live.applying or live.data_version != registration.data_version
+        self._set_live(broker, key, registration, now_ms)
+        revision = broker.revision
+        is_undisturbed = True
         speaks_for_master = registration.enable_acting_master is not None and broker_id == broker.lowest_id
         if broker_id == MASTER_ID or speaks_for_master:
-            self._apply_topics(broker, key, registration, is_first=is_first)
-        self._set_live(broker, key, registration, now_ms)
-
-        result = self._master_of(broker, registration.cluster, address)
-        if lowest_before is not None and broker_id < lowest_before:
-            return result._replace(change=_min_id_change(broker, ha_address=registration.ha_server_address))
-        return result
+            is_undisturbed = yield from self._apply_topics(broker, registration, is_news=is_news)
+        self._set_applied(broker, key, registration.fingerprint if is_undisturbed and broker.revision == revision else None)
+        return self._master_of(broker, registration.cluster, address)._replace(change=change)
 
     def _is_fenced(self, broker: Broker, registration: Registration) -> bool:
         """Whether a live broker with the same id and another address is in a later state than the newcomer."""
@@ -164,27 +159,48 @@ class RouteTable:
         live = self._brokers.live(BrokerAddress(registration.cluster, holder))
         return live is not None and live.data_version.state_version > registration.data_version.state_version
 
-    def _apply_topics(self, broker: Broker, key: BrokerAddress, registration: Registration, *, is_first: bool) -> None:
-        topics, mappings = registration.content.topics, registration.content.queue_mappings
-        present = self._topics.topics_of(broker.name)
-        if registration.delete_missing_topics and not mappings:
-            for missing in present - topics.keys():
-                self._topics.discard(missing, broker.name)
-        live = self._brokers.live(key)
-        is_news = is_first or live is None or live.data_version != registration.data_version
+    def _apply_topics(self, broker: Broker, registration: Registration, *, is_news: bool) -> Slices[bool]:
+        """Take the topics, in slices. Returns False if somebody else changed which topics the broker has meanwhile."""
+        content, name = registration.content, broker.name
         is_read_only = registration.broker_id != MASTER_ID and broker.enable_acting_master
         mask = ~PERM_WRITE if is_read_only else ~0
-        for name in topics if is_news else topics.keys() - self._topics.topics_of(broker.name):
-            topic = topics[name]
-            self._topics.put(name, QueueData(broker.name, topic.read_queue_nums, topic.write_queue_nums, topic.perm & mask, topic.sys_flag))
+        is_undisturbed = True
+
+        def missing(topics: list[str]) -> None:
+            for topic in topics:
+                if topic not in content.topics:
+                    self._topics.discard(topic, name)
+
+        def present(topics: list[TopicConfig]) -> None:
+            known = self._topics.topics_of(name)
+            for topic in topics:
+                if is_news or topic.name not in known:
+                    queues = QueueData(name, topic.read_queue_nums, topic.write_queue_nums, topic.perm & mask, topic.sys_flag)
+                    self._topics.put(topic.name, queues)
+
+        def mappings(some: list[tuple[str, TopicQueueMappingInfo]]) -> None:
+            for topic, mapping in some:
+                self._topics.put_mapping(topic, mapping)
+
+        steps: list[tuple[Callable[[list[Any]], None], Collection[Any]]] = [(present, content.topics.values())]
+        if registration.delete_missing_topics and not content.queue_mappings:
+            steps.insert(0, (missing, list(self._topics.topics_of(name))))
         if is_news:
-            for name, mapping in mappings.items():
-                self._topics.put_mapping(name, mapping)
+            steps.append((mappings, content.queue_mappings.items()))
+        for step, items in steps:
+            for part in slices_of(items, TOPICS_PER_SLICE):
+                step(part)
+                if len(part) == TOPICS_PER_SLICE:
+                    edition = self._topics.edition_of(name)
+                    yield
+                    is_undisturbed = is_undisturbed and edition == self._topics.edition_of(name)
+        return is_undisturbed
 
     def _set_live(self, broker: Broker, key: BrokerAddress, registration: Registration, now_ms: int) -> None:
+        """Let the broker be alive, on the connection that closes it, before its topics are applied."""
         previous = self._brokers.live(key)
         timeout_ms = registration.heartbeat_timeout_ms
-        fingerprint = registration.fingerprint
+        mine = frozenset({broker.name})
         self._brokers.set_live(
             key,
             LiveBroker(
@@ -193,13 +209,21 @@ class RouteTable:
                 data_version=registration.data_version,
                 connection=registration.connection,
                 ha_server_address=registration.ha_server_address,
-                names=frozenset({broker.name}) if previous is None else previous.names | {broker.name},
-                renewal=None if fingerprint is None else self._renewal(fingerprint, broker),
+                names=mine if previous is None else previous.names | mine,
+                renewal=None,
+                applying=mine if previous is None else previous.applying | mine,
             ),
         )
         filter_servers = registration.content.filter_servers
         if filter_servers is not None:
             self._set_filter_servers(key, filter_servers)
+
+    def _set_applied(self, broker: Broker, key: BrokerAddress, fingerprint: Hashable) -> None:
+        """Let the registration count as a whole one, which the same request renews if it has a fingerprint."""
+        live = self._brokers.live(key)
+        if live is not None:
+            live.applying -= {broker.name}
+            live.renewal = None if fingerprint is None else self._renewal(fingerprint, broker)
 
     def _forget_live(self, key: BrokerAddress, name: str) -> None:
         self._brokers.forget_live(key, name)
@@ -236,13 +260,52 @@ class RouteTable:
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
         """As of which version the topics of the broker at the address are known."""
         live = self._brokers.live(BrokerAddress(cluster, address))
-        return None if live is None else live.data_version
+        return None if live is None or live.applying else live.data_version
 
     # --- brokers go -----------------------------------------------------------------------------------------------
 
-    def unregister(self, departures: Iterable[Departure]) -> list[MinBrokerIdChange]:
+    def unregister(self, departures: Sequence[Departure]) -> Slices[list[MinBrokerIdChange]]:
         """Take brokers away, all at once; a broker without any address leaves with its queues."""
-        reduced: set[str] = set()
+        return self._leave(lambda: departures)
+
+    def connection_closed(self, connection: Hashable) -> Slices[list[MinBrokerIdChange]]:
+        """Take away the brokers that registered on the connection."""
+        return self._leave(lambda: self._departures(self._brokers.on_connection(connection)))
+
+    def expire(self, now_ms: int, silenced: Callable[[Hashable], object]) -> Slices[list[MinBrokerIdChange]]:
+        """Take away the brokers that were silent for too long; `silenced` gets their connections, which are to be closed."""
+        connections: list[Hashable] = []
+
+        def find() -> list[Departure]:
+            nonlocal connections
+            silent = self._brokers.silent(now_ms)
+            connections = list(dict.fromkeys(live.connection for key in silent if (live := self._brokers.live(key)) is not None))
+            return self._departures(silent)
+
+        def taken() -> None:
+            for connection in connections:
+                silenced(connection)
+
+        return self._leave(find, taken)
+
+    def _leave(
+        self, find: Callable[[], Sequence[Departure]], taken: Callable[[], object] = lambda: None
+    ) -> Slices[list[MinBrokerIdChange]]:
+        """Take away the brokers that `find` finds once no change of them is under way; say that they are `taken` before their topics go."""
+        departures = yield from self._turns.wait_for(find, _names)
+        with self._turns.hold(_names(departures)):
+            gone, without_master, changes = self._take_addresses(departures)
+            taken()
+            for name in gone:
+                yield from self._topics.discard_broker(name)
+            for name in without_master:
+                yield from self._topics.change_perm(name, _without_write)
+        return changes
+
+    def _take_addresses(self, departures: Sequence[Departure]) -> tuple[list[str], list[str], list[MinBrokerIdChange]]:
+        """Take addresses and liveness away; the names that have no address left, those that lack their master, and who is to be told."""
+        reduced: dict[str, None] = {}
+        gone: list[str] = []
         offline_lowest: dict[str, str] = {}
         for cluster, name, address in departures:
             self._forget_live(BrokerAddress(cluster, address), name)
@@ -254,11 +317,13 @@ class RouteTable:
             broker.addresses = {broker_id: at for broker_id, at in broker.addresses.items() if at != address}
             if not broker.addresses:
                 self._brokers.remove(broker)
-                self._topics.discard_broker(name)
+                self._topics.mark_changed(name)
+                gone.append(name)
                 continue
-            reduced.add(name)
+            reduced[name] = None
             if broker.lowest_id != lowest:
                 offline_lowest[name] = address
+        without_master = []
         changes = []
         for name in reduced:
             broker = self._brokers.get(name)
@@ -267,20 +332,10 @@ class RouteTable:
             self._brokers.touch(broker)
             self._topics.mark_changed(name)
             if broker.enable_acting_master and not broker.has_master:
-                self._topics.change_perm(name, _without_write)
+                without_master.append(name)
             if name in offline_lowest:
                 changes.append(_min_id_change(broker, offline_address=offline_lowest[name]))
-        return changes
-
-    def connection_closed(self, connection: Hashable) -> list[MinBrokerIdChange]:
-        """Take away the brokers that registered on the connection."""
-        return self.unregister(self._departures(self._brokers.on_connection(connection)))
-
-    def expire(self, now_ms: int) -> Silenced:
-        """Take away the brokers that were silent for too long; their connections are to be closed."""
-        silent = self._brokers.silent(now_ms)
-        connections = list(dict.fromkeys(live.connection for key in silent if (live := self._brokers.live(key)) is not None))
-        return Silenced(connections, self.unregister(self._departures(silent)))
+        return gone, without_master, changes
 
     def _departures(self, keys: Collection[BrokerAddress]) -> list[Departure]:
         return [
@@ -310,20 +365,25 @@ class RouteTable:
         for name in self._brokers.names_in(cluster):
             self._topics.discard(topic, name)
 
-    def wipe_write_perm(self, broker_name: str) -> int:
+    def wipe_write_perm(self, broker_name: str) -> Slices[int]:
         """Take the write permission from all queues of the broker; the number of its topics."""
-        return self._topics.change_perm(broker_name, _without_write)
+        return self._change_perm(broker_name, _without_write)
 
-    def add_write_perm(self, broker_name: str) -> int:
+    def add_write_perm(self, broker_name: str) -> Slices[int]:
         """Make all queues of the broker readable and writable; the number of its topics."""
-        return self._topics.change_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
+        return self._change_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
+
+    def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> Slices[int]:
+        yield from self._turns.wait((broker_name,))
+        with self._turns.hold((broker_name,)):
+            return (yield from self._topics.change_perm(broker_name, change))
 
     # --- what is there --------------------------------------------------------------------------------------------
 
     def route(self, topic: str) -> TopicRouteData | None:
         """Where the topic's queues are; None when no broker is known that has any."""
         queues = self._topics.queues(topic)
-        brokers = [broker for name in queues if (broker := self._brokers.get(name)) is not None]
+        brokers = [broker for name in queues if (broker := self._brokers.get(name)) is not None]  # one that leaves may still have queues
         if not brokers:
             return None
         filter_servers = {
@@ -335,7 +395,7 @@ class RouteTable:
         mappings = self._topics.mappings(topic)
         return TopicRouteData(
             broker_datas=[broker.data() for broker in brokers],
-            queue_datas=list(queues.values()),
+            queue_datas=[queues[broker.name] for broker in brokers],
             filter_server_table=filter_servers,
             topic_queue_mapping_by_broker=None if mappings is None else dict(mappings),
         )
@@ -354,9 +414,14 @@ class RouteTable:
         """The topics whose routes changed since this was last asked; for the one who keeps encoded routes."""
         return self._topics.take_changed()
 
-    def cluster_info(self) -> ClusterInfo:
+    def cluster_info(self) -> Slices[ClusterInfo]:
         """Every broker and cluster."""
-        return ClusterInfo({broker.name: broker.data() for broker in self._brokers}, self._brokers.clusters)
+        brokers: dict[str, BrokerData] = {}
+        for part in slices_of(list(self._brokers)):
+            brokers |= {broker.name: broker.data() for broker in part}
+            if len(part) == SLICE_UNITS:
+                yield
+        return ClusterInfo(brokers, {cluster: list(names) for cluster, names in self._brokers.clusters.items()})
 
     def member_group(self, cluster: str, broker_name: str) -> BrokerMemberGroup:
         """The addresses of a broker; none when it is not known."""
@@ -367,29 +432,47 @@ class RouteTable:
         """All topics."""
         return TopicList(list(self._topics.topics))
 
-    def topics_of_cluster(self, cluster: str) -> TopicList:
-        """The topics that have queues on a broker of the cluster."""
-        return TopicList(sorted(set().union(*map(self._topics.topics_of, self._brokers.names_in(cluster)))))
+    def topics_of_cluster(self, cluster: str) -> Slices[TopicList]:
+        """The topics that have queues on a broker of the cluster, sorted."""
+        topics: set[str] = set()
+        added = 0
+        for name in list(self._brokers.names_in(cluster)):
+            of_broker = self._topics.topics_of(name)
+            topics |= of_broker
+            added += len(of_broker)
+            if added > _ADDED_PER_SLICE:
+                added = 0
+                yield
+        return TopicList((yield from sorted_in_slices(topics)))
 
     def system_topics(self) -> TopicList:
         """The topics that brokers make for themselves: one per cluster and one per broker; and the address of some broker."""
         names = dict.fromkeys(name for cluster, members in self._brokers.clusters.items() for name in (cluster, *members))
         return TopicList(list(names), next((at for broker in self._brokers for at in broker.data().broker_addrs.values()), None))
 
-    def unit_topics(self) -> TopicList:
+    def unit_topics(self) -> Slices[TopicList]:
         """The topics with the unit flag."""
         return self._topics_by_flag(lambda flag: flag & TOPIC_UNIT != 0)
 
-    def unit_sub_topics(self) -> TopicList:
+    def unit_sub_topics(self) -> Slices[TopicList]:
         """The topics with unit subscriptions."""
         return self._topics_by_flag(lambda flag: flag & TOPIC_UNIT_SUB != 0)
 
-    def unit_sub_not_unit_topics(self) -> TopicList:
+    def unit_sub_not_unit_topics(self) -> Slices[TopicList]:
         """The topics with unit subscriptions that are no unit topics themselves."""
         return self._topics_by_flag(lambda flag: flag & (TOPIC_UNIT | TOPIC_UNIT_SUB) == TOPIC_UNIT_SUB)
 
-    def _topics_by_flag(self, is_wanted: Callable[[int], bool]) -> TopicList:
-        return TopicList([topic for topic, flag in self._topics.first_flags() if is_wanted(flag)])
+    def _topics_by_flag(self, is_wanted: Callable[[int], bool]) -> Slices[TopicList]:
+        wanted: list[str] = []
+        for part in slices_of(list(self._topics.topics), TOPICS_PER_SLICE):
+            wanted += [topic for topic in part if (flag := self._topics.first_flag(topic)) is not None and is_wanted(flag)]
+            if len(part) == TOPICS_PER_SLICE:
+                yield
+        return TopicList(wanted)
+
+
+def _names(departures: Sequence[Departure]) -> set[str]:
+    return {departure.broker_name for departure in departures}
 
 
 def _without_write(perm: int) -> int:

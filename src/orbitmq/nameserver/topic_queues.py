@@ -4,17 +4,21 @@ Knows nothing of addresses, liveness or the rules by which brokers register. Bot
 away costs what that broker has, not what everybody has. Equal queue data of a broker is one object: with 10,000 topics on each
 of 100 brokers that is a million references to some hundred tuples.
 
-Invariants: a topic is here while some broker has queues for it; both directions agree; queue mappings of a static topic leave
-with the topic; every topic whose queues or mappings changed since the last `take_changed` is in it.
+Invariants, also between two slices: a topic is here while some broker has queues for it; both directions agree; queue mappings of a
+static topic leave with the topic; every topic whose queues or mappings changed since the last `take_changed` is in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from itertools import count
 from sys import intern
+from typing import Final
 
+from orbitmq.common.slices import Slices, slices_of
 from orbitmq.protocol.bodies.nameserver import QueueData, TopicQueueMappingInfo
+
+TOPICS_PER_SLICE: Final = 1000  # each costs a microsecond or two
 
 
 class TopicQueues:
@@ -49,10 +53,10 @@ class TopicQueues:
         """A static topic's queue mappings by broker."""
         return self._mappings.get(topic)
 
-    def first_flags(self) -> Iterable[tuple[str, int]]:
-        """Every topic with the system flag that the broker known longest gave it."""
-        for topic, queues in self._queues.items():
-            yield topic, next(iter(queues.values())).topic_sys_flag
+    def first_flag(self, topic: str) -> int | None:
+        """The system flag that the broker known longest gave the topic; None when the topic is not known."""
+        queues = self._queues.get(topic)
+        return None if queues is None else next(iter(queues.values())).topic_sys_flag
 
     def put(self, topic: str, queues: QueueData) -> None:
         """Set the topic's queues on the broker that `queues` names."""
@@ -100,33 +104,31 @@ class TopicQueues:
         for broker in list(self.queues(topic)):
             self.discard(topic, broker)
 
-    def discard_broker(self, broker: str) -> None:
-        """Take the broker's queues of every topic away."""
-        known = self._topics.pop(broker, None)
-        if known is None:
-            return
-        for topic in known.topics:
-            by_broker = self._queues[topic]
-            del by_broker[broker]
-            if not by_broker:
-                del self._queues[topic]
-                self._mappings.pop(topic, None)
-        self._changed |= known.topics
+    def discard_broker(self, broker: str) -> Slices[None]:
+        """Take the broker's queues of every topic away, in slices."""
+        for part in slices_of(list(self.topics_of(broker)), TOPICS_PER_SLICE):
+            for topic in part:
+                self.discard(topic, broker)
+            if len(part) == TOPICS_PER_SLICE:
+                yield
 
-    def change_perm(self, broker: str, change: Callable[[int], int]) -> int:
-        """Change the permission of all queues of the broker; the number of its topics."""
-        known = self._topics.get(broker)
-        if known is None:
-            return 0
-        changed: dict[QueueData, QueueData] = {}
-        for topic in known.topics:
-            by_broker = self._queues[topic]
-            queues = by_broker[broker]
-            if queues not in changed:
-                changed[queues] = known.shared(queues._replace(perm=change(queues.perm)))
-            by_broker[broker] = changed[queues]
-        self._changed |= known.topics
-        return len(known.topics)
+    def change_perm(self, broker: str, change: Callable[[int], int]) -> Slices[int]:
+        """Change the permission of all queues of the broker, in slices; the number of topics it had at first."""
+        topics = list(self.topics_of(broker))
+        for part in slices_of(topics, TOPICS_PER_SLICE):
+            changed: dict[QueueData, QueueData] = {}
+            for topic in part:
+                by_broker = self._queues.get(topic)
+                queues = None if by_broker is None else by_broker.get(broker)
+                if by_broker is None or queues is None:
+                    continue  # deleted in between
+                if queues not in changed:
+                    changed[queues] = self._topics[broker].shared(queues._replace(perm=change(queues.perm)))
+                by_broker[broker] = changed[queues]
+                self._changed.add(topic)
+            if len(part) == TOPICS_PER_SLICE:
+                yield
+        return len(topics)
 
     def mark_changed(self, broker: str) -> None:
         """Say that the broker itself changed, and with it the routes of its topics."""

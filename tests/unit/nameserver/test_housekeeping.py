@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from name_server_room import Connection, NameServerRoom
+from orbitmq.common.slices import finish
 from orbitmq.protocol.codes import RequestCode
 
 MASTER, SLAVE_1, SLAVE_2 = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
@@ -21,10 +22,10 @@ def room(tmp_path: Path) -> NameServerRoom:
 def test_a_broker_expires_after_two_minutes_of_silence_and_its_connection_is_closed(room: NameServerRoom) -> None:
     room.register()
     room.clock.advance_ms(120_000)
-    room.housekeeping.scan()
+    finish(room.housekeeping.scan())
     assert room.route("T1") is not None
     room.clock.advance_ms(1)
-    room.housekeeping.scan()
+    finish(room.housekeeping.scan())
     assert room.route("T1") is None
     assert room.connection.closed_because is not None
 
@@ -32,7 +33,7 @@ def test_a_broker_expires_after_two_minutes_of_silence_and_its_connection_is_clo
 def test_a_broker_may_state_its_own_timeout(room: NameServerRoom) -> None:
     room.register(heartbeatTimeoutMillis="10000")
     room.clock.advance_ms(10_001)
-    room.housekeeping.scan()
+    finish(room.housekeeping.scan())
     assert room.route("T1") is None
 
 
@@ -45,14 +46,14 @@ def test_whatever_a_broker_says_keeps_it_alive(room: NameServerRoom, code: Reque
     else:
         assert room.ask(code, brokerName="broker-a", brokerAddr=MASTER, clusterName="c1", brokerId="0").code == 0
     room.clock.advance_ms(100_000)
-    room.housekeeping.scan()
+    finish(room.housekeeping.scan())
     assert room.route("T1") is not None
 
 
 def test_a_jump_of_the_wall_clock_expires_nobody(room: NameServerRoom) -> None:
     room.register()
     room.clock.set_wall_ms(room.clock.now_ms() + 10**9)
-    room.housekeeping.scan()
+    finish(room.housekeeping.scan())
     assert room.route("T1") is not None
 
 
@@ -66,12 +67,12 @@ def test_a_closed_connection_takes_all_its_brokers_and_no_others(room: NameServe
     room.register("b1", address="a1", connection=shared, topics=["T1", "X"])
     room.register("b2", address="a2", connection=shared, topics=["T2", "X"])
     room.register("b3", address="a3", connection=other, topics=["T3", "X"])
-    room.housekeeping.connection_closed(shared)
+    finish(room.housekeeping.connection_closed(shared))
     assert (room.route("T1"), room.route("T2")) == (None, None)
     route = room.route("X")
     assert route is not None
     assert [queues.broker_name for queues in route.queue_datas] == ["b3"]
-    room.housekeeping.connection_closed(Connection())
+    finish(room.housekeeping.connection_closed(Connection()))
     assert room.route("T3") is not None
 
 
@@ -82,7 +83,7 @@ def test_members_hear_of_a_new_lowest_id_where_that_is_switched_on(room: NameSer
     room.register(broker_id=2, address=SLAVE_2)
     room.register(broker_id=1, address=SLAVE_1)
     assert room.sent == []
-    room.housekeeping.connection_closed(connection)
+    finish(room.housekeeping.connection_closed(connection))
     gone = {"minBrokerId": "1", "minBrokerAddr": SLAVE_1, "offlineBrokerAddr": MASTER}
     assert room.sent == [(SLAVE_1, gone), (SLAVE_2, gone)]
     room.sent.clear()
@@ -111,7 +112,7 @@ def test_the_key_value_configuration_is_logged_after_a_minute_and_every_ten_from
     def logged_after(elapsed_ms: int) -> bool:
         caplog.clear()
         room.clock.advance_ms(elapsed_ms)
-        room.housekeeping.scan()
+        finish(room.housekeeping.scan())
         return "namespace=n key=k value=v" in caplog.text
 
     assert [logged_after(ms) for ms in (59_999, 1, 599_999, 1, 5000)] == [False, True, False, True, False]

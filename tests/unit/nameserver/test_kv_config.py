@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,10 @@ from orbitmq.nameserver.kv_config import KvConfig
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "namesrv" / "kvConfig.json"
+
+
+def full(_descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def put(kv_config: KvConfig, namespace: str, key: str, value: str) -> None:
@@ -72,15 +78,36 @@ def test_changes_at_the_same_moment_share_writes_and_all_are_on_disk_when_they_r
     assert len(writes) == 2
 
 
-def test_a_change_that_cannot_be_written_is_an_error_and_the_next_one_writes_both(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_that_cannot_be_saved_is_refused_and_never_served(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kv_config = KvConfig(path)
+    put(kv_config, "n", "k", "old")
 
-    def full(*_: object, **__: object) -> None:
-        raise OSError("No space left on device")
+    async def change_all() -> list[BaseException | None]:
+        changes = (kv_config.put("n", "k", "new"), kv_config.put("m", "k1", "v"), kv_config.delete("n", "k"))
+        return list(await asyncio.gather(*changes, return_exceptions=True))
 
     with monkeypatch.context() as patch:
-        patch.setattr(atomic_file, "write", full)
-        with pytest.raises(OSError, match="No space"):
-            put(kv_config, "n", "k1", "v")
+        patch.setattr(os, "fsync", full)
+        assert [type(each) for each in asyncio.run(change_all())] == [OSError] * 3
+        assert (kv_config.get("n", "k"), kv_config.table("m")) == ("old", None)
     put(kv_config, "n", "k2", "v")
-    assert KvConfig(path).table("n") == {"k1": "v", "k2": "v"}
+    assert kv_config.table("n") == KvConfig(path).table("n") == {"k": "old", "k2": "v"}
+
+
+def test_changes_that_fail_together_do_not_take_a_later_one_with_them(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kv_config = KvConfig(path)
+    original, failed = atomic_file.write, list[bytes]()
+
+    def fails_once(target: Path, data: bytes, *, keep_backup: bool) -> None:
+        if not failed:
+            failed.append(data)
+            full(0)
+        original(target, data, keep_backup=keep_backup)
+
+    async def scenario() -> list[BaseException | None]:
+        return list(await asyncio.gather(kv_config.put("n", "k1", "v"), kv_config.put("n", "k2", "v"), return_exceptions=True))
+
+    monkeypatch.setattr(atomic_file, "write", fails_once)
+    first, second = asyncio.run(scenario())
+    kept = {key: "v" for key, outcome in (("k1", first), ("k2", second)) if outcome is None}
+    assert (isinstance(first, OSError), KvConfig(path).table("n") or {}, kv_config.table("n") or {}) == (True, kept, kept)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from name_server_room import Connection, NameServerRoom
+from orbitmq.common.slices import finish
 from orbitmq.protocol.bodies.nameserver import PERM_READ, PERM_WRITE, ClusterInfo, TopicConfig, TopicQueueMappingInfo
 from orbitmq.protocol.codes import RequestCode
 
@@ -264,7 +265,7 @@ def test_a_renewal_on_another_connection_moves_the_broker_there(room: NameServer
     first, second = Connection(), Connection()
     room.register(connection=first)
     room.register(connection=second)
-    room.housekeeping.connection_closed(first)
+    finish(room.housekeeping.connection_closed(first))
     assert addresses(room) == {0: MASTER}
-    room.housekeeping.connection_closed(second)
+    finish(room.housekeeping.connection_closed(second))
     assert addresses(room) is None

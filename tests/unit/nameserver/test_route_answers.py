@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from orbitmq.common.slices import finish
 from orbitmq.nameserver.route_answers import RouteAnswers
 from orbitmq.nameserver.route_table import Departure, Registration, RouteTable
 from orbitmq.nameserver.topic_queues import TopicQueues
@@ -26,7 +27,7 @@ def register(table: RouteTable, name: str, topics: list[str], *, counter: int = 
         content=content,
         zone_name=zone_name,
     )
-    table.register(registration, 0)
+    finish(table.register(registration, 0))
 
 
 class EncodeCounter:
@@ -66,10 +67,10 @@ def test_a_route_is_encoded_once_per_dialect(table: RouteTable, monkeypatch: pyt
         (lambda table: register(table, "b1", ["T1", "T2", "T4"], counter=2), []),
         (lambda table: register(table, "b1", ["T1", "T2"], zone_name="z"), ["T1", "T2"]),
         (lambda table: register(table, "b1", ["T1", "T3"], counter=2), ["T3"]),
-        (lambda table: table.unregister([Departure("c", "b2", "b2:10911")]), ["T2", "T3"]),
-        (lambda table: table.connection_closed("b1"), ["T1", "T2"]),
-        (lambda table: table.expire(1_000_000), ["T1", "T2", "T3"]),
-        (lambda table: table.wipe_write_perm("b1"), ["T1", "T2"]),
+        (lambda table: finish(table.unregister([Departure("c", "b2", "b2:10911")])), ["T2", "T3"]),
+        (lambda table: finish(table.connection_closed("b1")), ["T1", "T2"]),
+        (lambda table: finish(table.expire(1_000_000, lambda _: None)), ["T1", "T2", "T3"]),
+        (lambda table: finish(table.wipe_write_perm("b1")), ["T1", "T2"]),
         (lambda table: table.delete_topic("T2"), ["T2"]),
         (lambda table: table.delete_topic("T2", "c"), ["T2"]),
         (lambda table: table.delete_topic("T2", "other"), []),
