@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 
 import pytest
 
-from client_room import Peers, sent
+from client_room import Peers, answered_now, sent
 from config_room import InlineWorker, ManualLoop
 from log_room import HOST
 from orbitmq.broker.clients import ClientInfo
@@ -37,7 +37,8 @@ from orbitmq.protocol.bodies.subscriptions import MessageModel, SubscriptionData
 from orbitmq.protocol.codes import LanguageCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import Channel
-from orbitmq.remoting.dispatch import Handler, PlainHandler, WaitingHandler
+from orbitmq.remoting.dispatch import Handler
+from orbitmq.remoting.lanes import WaitingHandler
 from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.log_batch import Appended
 from orbitmq.testing.manual_clock import ManualClock
@@ -147,7 +148,7 @@ class BrokerRoom:
         """What is answered within the turn; nothing when the answer comes later."""
         handler = processor.handlers()[code]
         assert not inspect.iscoroutinefunction(handler), "it needs a lane: use ask_waiting"
-        return cast("PlainHandler", handler)(self.channel, _request(code, fields, body, **members))
+        return answered_now(handler, self.channel, _request(code, fields, body, **members))
 
     async def ask_waiting(self, processor: Processor, code: int, fields: dict[str, Any] | None = None) -> RemotingCommand:
         """What is answered to a request that may have to wait for others."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from config_room import InlineWorker, Killed, ManualLoop
+from figures_room import Unheard
 from log_room import HOST
 from orbitmq.broker.config_file import ConfigFile
 from orbitmq.broker.delay.later import Later, TimerParts
@@ -52,14 +53,8 @@ class Settings:
         self.__dict__ |= changes
 
 
-class Heard:
+class Heard(Unheard):
     """Whoever hears of stored messages."""
-
-    def stored(self, topic: str, count: int, size: int) -> None: ...
-
-    def refused(self, cause: str, count: int = 1) -> None: ...
-
-    def dead_letter(self, topic: str, group: str) -> None: ...
 
     def timed_taken_in(self, topic: str, delay_s: int) -> None: ...
 
@@ -139,7 +134,7 @@ class DelayRoom:
         )
         self.own = OwnMessages(store, store, Heard())
         self.levels = Levels(store.config.delay_levels_ms)
-        delivery = LevelDelivery(self.levels, progress, store.queues, store.reads, self.own)
+        delivery = LevelDelivery(self.levels, progress, store.queues, store.reads, self.own, Heard())
         files = TimerFiles(
             self.disk,
             self.folder / "store",

@@ -13,6 +13,7 @@ from orbitmq.client.routes import TopicRoute
 from orbitmq.client.session import ClientSession
 from orbitmq.client.settings import ClientSettings
 from orbitmq.common.errors import NotFound, RemoteUnavailable
+from orbitmq.common.slices import finish
 from orbitmq.common.topic_names import RETRY_PREFIX
 from orbitmq.protocol.bodies.clients import MessageQueue, encode_consumer_ids
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -77,7 +78,7 @@ class Session:
         await asyncio.sleep(0)
         if address in self._brokers.away:
             raise RemoteUnavailable(f"{address} is away")
-        return request.answer(ResponseCode.SUCCESS, body=encode_consumer_ids(sorted(self._brokers.known[address])))
+        return request.answer(ResponseCode.SUCCESS, body=finish(encode_consumer_ids(sorted(self._brokers.known[address]))))
 
 
 class Consumer:

@@ -10,6 +10,8 @@ from random import Random
 from typing import Any, cast
 
 from broker_room import BrokerRoom
+from client_room import InlineSlices
+from figures_room import Unheard
 from log_room import HOST
 from orbitmq.broker.admission import Admission, Meters
 from orbitmq.broker.delay.placing import DelayPlacer
@@ -23,13 +25,17 @@ from orbitmq.broker.processors.transactions import HalfPlacer, TransactionProces
 from orbitmq.broker.settings.store import BrokerRole
 from orbitmq.broker.transactions.service import Transactions
 from orbitmq.broker.water_marks import WaterMark
+from orbitmq.common.clock import Clock
 from orbitmq.common.errors import ProtocolError
 from orbitmq.message.flags import TransactionType
 from orbitmq.message.message_id import UniqueIds
+from orbitmq.message.message_type import MessageType
 from orbitmq.protocol import frame
 from orbitmq.protocol.command import RemotingCommand, SerializeType
 from orbitmq.remoting.channel import Channel
-from orbitmq.remoting.dispatch import Answer, Handler, PlainHandler
+from orbitmq.remoting.dispatch import Handler, PlainHandler
+from orbitmq.remoting.lanes import Answer
+from orbitmq.testing.manual_clock import ManualClock
 
 UNIQUE = "UNIQ_KEY\x01AC110001000018B4AAC2147F4BAF0000\x02"
 PROPERTIES = UNIQUE + "WAIT\x01true\x02TAGS\x01TagA\x02KEYS\x01k1 k2\x02"
@@ -60,35 +66,84 @@ def json_header(code: int, fields: Any, **members: Any) -> bytes:
     return json.dumps({"code": code, "extFields": fields, **members}, separators=(",", ":")).encode()
 
 
-class Totals:
+class Totals(Unheard):
     """What was counted, summed up."""
 
-    def __init__(self) -> None:
-        self.sums: Counter[tuple[Any, ...]] = Counter()
-        self.calls = 0
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__()
+        self._clock = clock or ManualClock()
+        self._sums: Counter[tuple[Any, ...]] = Counter()
+        self._calls = 0
 
-    def stored(self, topic: str, count: int, size: int) -> None:
-        self.calls += 1
-        self.sums["put", topic] += count
-        self.sums["put bytes", topic] += size
+    def monotonic_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+    @property
+    def sums(self) -> Counter[tuple[Any, ...]]:
+        for hand_over in self.collectors:
+            hand_over()
+        return self._sums
+
+    @property
+    def calls(self) -> int:
+        return self._calls if self.sums else 0
+
+    def stored(self, topic: str, count: int, size: int, message_type: MessageType = MessageType.NORMAL, puts: int = 1) -> None:
+        self._calls += 1
+        self._sums["put", topic, message_type] += count
+        self._sums["put bytes", topic, message_type] += size
+        self._sums["puts", topic, message_type] += puts
+
+    def put_took(self, latency_ms: int, puts: int = 1) -> None:
+        self._sums["took", latency_ms] += puts
+
+    def put_failed(self, latency_ms: int, puts: int = 1) -> None:
+        self._sums["failed", latency_ms] += puts
+
+    def put_into_queue(self, topic: str, queue_id: int, took_ms: int, puts: int = 1) -> None:
+        self._sums["queue", topic, queue_id] += puts
+        self._sums["queue took", topic, queue_id] += took_ms
+
+    def put_into_level(self, queue_id: int, count: int, size: int) -> None:
+        self._sums["level", queue_id] += count
+        self._sums["level bytes", queue_id] += size
 
     def refused(self, cause: str, count: int = 1) -> None:
-        self.sums["refused", cause] += count
+        self._sums["refused", cause] += count
 
     def dead_letter(self, topic: str, group: str) -> None:
-        self.sums["dead", group, topic] += 1
+        self._sums["dead", group, topic] += 1
 
     def prepared(self, topic: str) -> None:
-        self.sums["half", topic] += 1
+        self._sums["half", topic] += 1
 
     def ended(self, topic: str, kind: TransactionType | None, age_ms: int) -> None:
-        self.sums["ended", topic, kind] += 1
-        self.sums["age", topic] += age_ms
+        self._sums["ended", topic, kind] += 1
+        self._sums["age", topic] += age_ms
 
-    def pulled(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:
-        self.calls += 1
-        self.sums["get", group, topic, queue_id] += count
-        self.sums["get bytes", group, topic, queue_id] += size
+    def pulled(
+        self, group: str, topic: str, queue_id: int, count: int, size: int, latency_ms: int = 0, behind_bytes: int = 0, behind_ms: int = 0
+    ) -> None:
+        self.looked(1 if count else 0, 0 if count else 1, count, latency_ms)
+        if count:
+            self.got(group, topic, count, size)
+            self.got_from_queue(group, topic, queue_id, latency_ms, behind_bytes, behind_ms)
+
+    def looked(self, found: int, missed: int, messages: int, latency_ms_max: int) -> None:
+        self._sums["found",] += found
+        self._sums["missed",] += missed
+
+    def got(self, group: str, topic: str, count: int, size: int, gets: int = 1) -> None:
+        self._calls += 1
+        self._sums["get", group, topic] += count
+        self._sums["get bytes", group, topic] += size
+        self._sums["gets", group, topic] += gets
+
+    def got_from_queue(self, group: str, topic: str, queue_id: int, took_ms: int, behind_bytes: int, behind_ms: int, gets: int = 1) -> None:
+        self._sums["queue gets", group, topic, queue_id] += gets
+        self._sums["get took", group, topic, queue_id] += took_ms
+        self._sums["behind", group, topic, queue_id] = behind_bytes
+        self._sums["late", group, topic, queue_id] = behind_ms
 
 
 class HotRoom(BrokerRoom):
@@ -100,7 +155,7 @@ class HotRoom(BrokerRoom):
         settings: Any = self.settings
         settings.region_id, settings.trace_on = "DefaultRegion", True
         settings.lite_pull_message_enable, settings.slave_read_enable = True, False
-        self.totals = Totals()
+        self.totals = Totals(self.clock)
         self.general: list[int] = []
         self.cpu_ms = 0  # that the loop is said to have computed
         self.admission = Admission(
@@ -147,7 +202,7 @@ class HotRoom(BrokerRoom):
             settings,
             self.transactions,
             record_at=self.store.reads.record_at,
-            answers=SafeAnswers(self.store, self.topics),
+            answers=SafeAnswers(self.store, self.topics, self.totals),
             now_ms=self.clock.now_ms,
         )
         self.hold = PullHold()
@@ -159,10 +214,11 @@ class HotRoom(BrokerRoom):
             self.consumers,
             self.store.reads,
             self.hold,
-            self.clock.monotonic_ms,
+            self.clock,
             self.totals,
             self.filters,
             self.store.reads.record_of,
+            InlineSlices(),
         )
         self.store.dispatcher.listeners.append(self.pulls.arrived)
         self.store.dispatcher.is_awaited = lambda: len(self.hold) > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from types import MappingProxyType
@@ -91,13 +92,14 @@ async def name_server(folder: Path, port: int = 0) -> AsyncIterator[str]:
 @contextlib.asynccontextmanager
 async def staged(name_servers: str | None, **settings: Any) -> AsyncIterator[Stage]:
     """A link that was started, and is stopped with the block."""
-    async with RemotingClient(ClientConfig(), SystemClock()) as client:
-        stage = Stage(client, name_servers, **settings)
-        await stage.link.start()
-        try:
-            yield stage
-        finally:
-            await stage.link.stop()
+    with tempfile.TemporaryDirectory() as folder:
+        async with RemotingClient(ClientConfig(), SystemClock()) as client:
+            stage = Stage(client, name_servers, store_path_root_dir=folder, **settings)
+            await stage.link.start()
+            try:
+                yield stage
+            finally:
+                await stage.link.stop()
 
 
 Answer = Callable[[RemotingCommand], RemotingCommand | None]

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from broker_room import BrokerRoom
-from client_room import sent
+from client_room import InlineSlices, sent
 from hot_room import SEND, Totals
 from log_room import HOST
 from orbitmq.broker.long_polling import PullHold
@@ -127,10 +127,11 @@ class Room(BrokerRoom):
             self.consumers,
             messages.reads,
             self.hold,
-            self.clock.monotonic_ms,
+            self.clock,
             self.totals,
             self.filters,
             self.store.reads.record_of,
+            InlineSlices(),
             hooks.found,
         )
         self.store.dispatcher.listeners.append(self.pulls.arrived)

@@ -65,9 +65,9 @@ class RetriesRoom(BrokerRoom):
     def _serve(self) -> None:
         now_ms = self.clock.now_ms
         self.locks = QueueLocks()
-        self.figures = Figures(now_ms(), "DefaultCluster", self.topics.is_system)
+        self.figures = Figures(self.clock, "DefaultCluster", self.topics.is_system)
         self.own = OwnMessages(self.store, self.store, self.figures)
-        self.answers = SafeAnswers(self.store, self.topics)
+        self.answers = SafeAnswers(self.store, self.topics, self.figures)
         self.delay = DelayPlacer(self._delay_settings, now_ms)
         self.sends = SendProcessor(
             *(self.settings, self.topics, self.groups, self.store, HOST, now_ms, lambda: "NEW-KEY", self.figures, Random(1), lambda: None)
@@ -94,7 +94,7 @@ class RetriesRoom(BrokerRoom):
         store = self.store
         progress = LevelProgress(self._file("delayOffset.json"), journal, self.clock, lambda: store.log.flushed_offset, version_step=200)
         levels = Levels(delay_levels_ms(self._delay_settings.message_delay_level))
-        self.delivery = LevelDelivery(levels, progress, store.queues, store.reads, self.own)
+        self.delivery = LevelDelivery(levels, progress, store.queues, store.reads, self.own, self.figures)
         self.delivery.load(store.log.end_offset)
 
     def deliver(self) -> None:

@@ -22,7 +22,8 @@ from orbitmq.protocol.headers.nameserver import GetRouteInfoRequestHeader
 from orbitmq.protocol.headers.send import ReplyMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader
 from orbitmq.protocol.headers.transaction import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
 from orbitmq.remoting.channel import Channel
-from orbitmq.remoting.dispatch import Dispatcher, LaneLimits
+from orbitmq.remoting.dispatch import Dispatcher
+from orbitmq.remoting.lanes import LaneLimits
 from orbitmq.remoting.server import RemotingServer, ServerConfig
 from remoting_peers import address
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from figures_room import Unheard
 from orbitmq.broker.settings.store import BrokerRole
 from orbitmq.client.messages import Message, ReceivedMessage, SendResult, TransactionState
 from orbitmq.client.transaction_producer import TransactionProducer
@@ -151,7 +152,7 @@ def order(key: str) -> Message:
     return Message(TOPIC, key.encode(), keys=key)
 
 
-class Nothing:
+class Nothing(Unheard):
     """Stands where transactions need somebody: hears everything and does nothing, delays nothing, can ask nobody."""
 
     broker_ip1 = "127.0.0.1"
@@ -162,9 +163,6 @@ class Nothing:
     transaction_check_interval = 30_000
     file_reserved_time = 72
 
-    def stored(self, topic: str, count: int, size: int) -> None: ...
-    def refused(self, cause: str, count: int = 1) -> None: ...
-    def dead_letter(self, topic: str, group: str) -> None: ...
     def prepared(self, topic: str) -> None: ...
     def ended(self, topic: str, kind: TransactionType | None, age_ms: int) -> None: ...
     def place(self, message: object, found: object) -> None: ...

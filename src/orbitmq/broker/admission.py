@@ -25,6 +25,7 @@ from typing import Final, NamedTuple, Protocol
 from orbitmq.broker.water_marks import WaterMark
 
 BEAT_MS: Final = 100
+LAG_WINDOW_MS: Final = 30_000
 
 
 class Cause(Enum):
@@ -80,6 +81,29 @@ class Hold(NamedTuple):
         return Cause.CPU if 2 * self.cpu_ms >= self.lag_ms else Cause.MACHINE
 
 
+class LoopLag:
+    """The longest wait for the loop of late, as beats saw it: of this window and the one before."""
+
+    def __init__(self) -> None:
+        self._window = 0
+        self._max_ms = 0
+        self._before_ms = 0
+
+    def heard(self, now_ms: int, lag_ms: int) -> None:
+        self._turn(now_ms)
+        self._max_ms = max(self._max_ms, lag_ms)
+
+    def max_ms(self, now_ms: int) -> int:
+        self._turn(now_ms)
+        return max(self._max_ms, self._before_ms)
+
+    def _turn(self, now_ms: int) -> None:
+        window = now_ms // LAG_WINDOW_MS
+        if window != self._window:
+            self._before_ms = self._max_ms if window == self._window + 1 else 0
+            self._window, self._max_ms = window, 0
+
+
 class Busy(NamedTuple):
     """A refusal: the remark names the wait, its cause and what to do."""
 
@@ -97,11 +121,13 @@ class Admission:
         self._lag_before_ms = 0  # how late it was
         self._write_ms = 0  # as the meter stood then
         self._cpu_ms = 0
+        self.loop_lag = LoopLag()
 
     def beat(self, now_ms: int) -> Hold:
         """The next is due in `BEAT_MS`; what the time up to this one went to."""
         hold = self._hold(now_ms)
         self._beat_ms, self._lag_before_ms = now_ms, hold.lag_ms
+        self.loop_lag.heard(now_ms, hold.lag_ms)
         self._write_ms, self._cpu_ms = self._meters.write_ms(), self._meters.cpu_ms()
         return hold
 

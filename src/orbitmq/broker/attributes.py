@@ -1,14 +1,16 @@
 """Attributes of topics and groups: which there are, which values they take, and how `+name=value,-name` changes them.
 
 Pure: the attributes that stand and the wanted changes in, the new attributes or a refusal out. Rules and codes are those of RocketMQ
-5.5.0; its remarks begin ours.
+5.5.0; its remarks begin ours. A value that the original takes and this broker does not serve is refused; in a file of the original it
+stays, and the log says so.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from orbitmq.common.errors import RequestRefused
@@ -16,16 +18,35 @@ from orbitmq.protocol.codes import ResponseCode
 
 _FORM: Final = "write +name=value to set an attribute and -name to remove it, separated by commas"
 _LONG_MAX: Final = (1 << 63) - 1
-_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,100}")
 _EXPIRATION_MINUTES_MAX: Final = 30 * 24 * 60
+_HOUR_MS: Final = 3_600_000
+_RESERVE_TIME: Final = "reserve.time"
+_COMPACTION: Final = (
+    "topics are not compacted here: old messages are deleted, the last one of a key too; leave the attribute out, and set fileReservedTime "
+    "or the topic attribute reserve.time to how long messages are needed"
+)
+_PRIORITY: Final = "priorities are a matter of pop consumption, which is not served; leave the attribute out"
+_LITE: Final = "lite topics are not served; leave the attribute out, and use a topic for each"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One attribute: `fault` says what is wrong with a value, or nothing; a fixed one is given when its owner is created, or never."""
+    """One attribute: `fault` says what is wrong with a value, or nothing; a fixed one is given when its owner is created, or never.
+
+    `unserved` holds the values that have no effect here, with the reason; `None` stands for all but `default`, which changes nothing.
+    """
 
     fault: Callable[[str], str | None]
     is_fixed: bool = False
+    unserved: Mapping[str | None, str] = field(default_factory=dict)
+    default: str | None = None
+
+    def why_unserved(self, value: str) -> str | None:
+        """Why a value has no effect here; None when it has one, or need not have."""
+        return None if value == self.default else self.unserved.get(value, self.unserved.get(None))
 
 
 def _one_of(*values: str) -> Callable[[str], str | None]:
@@ -51,21 +72,41 @@ def _any_text(_value: str) -> str | None:
 
 TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     "queue.type": Attribute(_one_of("SimpleCQ", "BatchCQ"), is_fixed=True),
-    "cleanup.policy": Attribute(_one_of("DELETE", "COMPACTION"), is_fixed=True),
-    "message.type": Attribute(_one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", "MIXED")),
-    "reserve.time": Attribute(_number(-1, _LONG_MAX)),
-    "lite.topic.expiration": Attribute(_number(-1, _EXPIRATION_MINUTES_MAX)),
+    "cleanup.policy": Attribute(_one_of("DELETE", "COMPACTION"), is_fixed=True, unserved={"COMPACTION": _COMPACTION}),
+    "message.type": Attribute(
+        _one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", "MIXED"),
+        unserved={"PRIORITY": _PRIORITY, "LITE": _LITE},
+    ),
+    _RESERVE_TIME: Attribute(_number(-1, _LONG_MAX)),
+    "lite.topic.expiration": Attribute(_number(-1, _EXPIRATION_MINUTES_MAX), unserved={None: _LITE}, default="-1"),
 }
 GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
-    "priority.factor": Attribute(_number(0, 100)),
-    "lite.bind.topic": Attribute(_any_text),
-    "lite.sub.model": Attribute(_one_of("Shared", "Exclusive")),
-    "lite.sub.reset.offset.exclusive": Attribute(_truth),
-    "lite.sub.reset.offset.unsubscribe": Attribute(_truth),
-    "lite.sub.client.quota": Attribute(_number(-1, _LONG_MAX)),
-    "lite.sub.client.max.event.cnt": Attribute(_number(10, _LONG_MAX)),
-    "lite.sub.wildcard": Attribute(_any_text),
+    "priority.factor": Attribute(_number(0, 100), unserved={None: _PRIORITY}, default="100"),
+    "lite.bind.topic": Attribute(_any_text, unserved={None: _LITE}),
+    "lite.sub.model": Attribute(_one_of("Shared", "Exclusive"), unserved={None: _LITE}, default="Shared"),
+    "lite.sub.reset.offset.exclusive": Attribute(_truth, unserved={None: _LITE}, default="false"),
+    "lite.sub.reset.offset.unsubscribe": Attribute(_truth, unserved={None: _LITE}, default="false"),
+    "lite.sub.client.quota": Attribute(_number(-1, _LONG_MAX), unserved={None: _LITE}, default="2000"),
+    "lite.sub.client.max.event.cnt": Attribute(_number(10, _LONG_MAX), unserved={None: _LITE}),
+    "lite.sub.wildcard": Attribute(_any_text, unserved={None: _LITE}),
 }
+
+
+def reserve_ms(attributes: Mapping[str, str]) -> int | None:
+    """How long a topic keeps messages, by its attribute, which is in hours; None when it does not say."""
+    value = attributes.get(_RESERVE_TIME)
+    if value is None or TOPIC_ATTRIBUTES[_RESERVE_TIME].fault(value):
+        return None
+    return int(value) * _HOUR_MS if int(value) > 0 else None
+
+
+def warn_of_unserved(known: Mapping[str, Attribute], owner: str, attributes: Mapping[str, str]) -> None:
+    """Log a warning for each attribute that was read from a file and has no effect here; `owner` is `topic=T` or `group=g`."""
+    for name, value in attributes.items():
+        attribute = known.get(name)
+        why = "no such attribute" if attribute is None else attribute.fault(value) or attribute.why_unserved(value)
+        if why:
+            log.warning("attribute_without_effect %s attribute=%s value=%s why='%s'", owner, name, value, why)
 
 
 def parse_changes(text: str | None) -> dict[str, str]:
@@ -106,6 +147,8 @@ def altered(known: Mapping[str, Attribute], current: Mapping[str, str] | None, c
             del result[name]
         elif fault := attribute.fault(value):
             raise _refused(f"{fault} (attribute {name})")
+        elif unserved := attribute.why_unserved(value):
+            raise _refused(f"{name}={value} is refused: {unserved}")
         else:
             result[name] = value
     return result

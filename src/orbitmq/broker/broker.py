@@ -1,16 +1,19 @@
 """The broker: starts and stops its parts in order. No logic of its own.
 
-Order: the store is locked and recovered, tables are loaded, the servers listen, the name servers hear of the broker, then time passes
-(`upkeep`). It stops in the reverse order: name servers first, so that clients go elsewhere; then no more requests are taken, and those
-that wait for the disk are answered; connections are closed; the tables and the store come last. Whoever does not have the store's lock
-touches no file of it.
+Order: the store is locked, reads which topics exist and is recovered; the other tables are loaded, the servers listen, the name servers
+hear of the broker, then time passes (`upkeep`). It stops in the reverse order: name servers first, so that clients go elsewhere; then no
+more requests are taken, and those that wait for the disk are answered; connections are closed; the tables and the store come last. Whoever
+does not have the store's lock touches no file of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.figures import Figures
+from orbitmq.broker.metrics import Metrics
 from orbitmq.broker.metrics_server import MetricsServer
 from orbitmq.broker.own_address import AddressCheck
 from orbitmq.broker.parts import Parts
@@ -21,6 +24,8 @@ from orbitmq.common.config.tls import TlsMode
 from orbitmq.common.service import Services
 from orbitmq.remoting.settings import client_config
 from orbitmq.store.file_layer import FileLayer, OsFileLayer
+
+log = logging.getLogger(__name__)
 
 
 class Broker:
@@ -38,15 +43,27 @@ class Broker:
         """Where clients are told to connect to."""
         return self.config.broker_ip1, self.config.listen_port
 
+    @property
+    def figures(self) -> Figures | None:
+        """What it counted, once it was started."""
+        return None if self._serving is None else self._serving.figures
+
+    @property
+    def metrics(self) -> Metrics | None:
+        """What it measures, once it was started."""
+        return None if self._serving is None else self._serving.metrics
+
     async def start(self) -> None:
         """Build everything, then start it part by part; StartFailed names the part that did not start, and nothing stays half-started."""
         config, services = self.config, self._services
+        for name, value in config.rows():
+            log.info("config %s=%s", name, value)
         parts = Parts(config, self._clock, self._layer, asyncio.get_running_loop())
         serving = self._serving = Serving(parts)
         services.add("calls to name servers and clients", stop=parts.client.close)
-        services.add("store", start=parts.store.open, stop=parts.store.close, kill=parts.store.abandon)
+        services.add("store", start=parts.store.open, stop=parts.close_store, kill=parts.store.abandon)
         services.add("messages that may be sent twice", start=parts.learn_sent)
-        services.add("topics, groups and offsets", start=parts.tables.load, stop=parts.tables.save, kill=parts.tables.abandon)
+        services.add("topics, groups and offsets", start=parts.load_tables, stop=parts.tables.save, kill=parts.tables.abandon)
         services.add("messages that come later", start=parts.later.start, stop=parts.later.stop, kill=parts.later.abandon)
         services.add("half messages by topic", start=parts.half_counts.load, stop=parts.half_counts.save_soon, kill=lambda: None)
         services.add("transactions", start=parts.transactions.load)

@@ -27,11 +27,12 @@ from orbitmq.common.config.access import AccessSettings
 from orbitmq.common.config.keys import Value
 from orbitmq.common.config.remoting import RemotingSettings
 from orbitmq.common.config.settings import SYSTEM_ERROR
-from orbitmq.common.errors import ConfigurationError, RequestRefused
+from orbitmq.common.errors import ConfigurationError, RequestRefused, UnusableConfigurationError
 from orbitmq.remoting.name_servers import parse_list
 from orbitmq.store.retention_rules import delete_hours
 
 MASTER_ID: Final = 0
+_UPDATES: Final = "config/broker.properties"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +74,17 @@ class BrokerConfig(
     STORE_PATH: ClassVar[str] = "broker_config_path"
     BLACK_LIST: ClassVar[frozenset[str]] = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 
+    NO_KEYS: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("abortFile", "storeCheckpoint", "storePathConsumeQueue", "storePathIndex"),
+        "no release reads it: everything but the commit log is in storePathRootDir.",
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check()
+        try:
+            self._check()
+        except ConfigurationError as error:
+            raise UnusableConfigurationError(str(error)) from None
         object.__setattr__(self, "_warnings", tuple(self._doubts()))
         derived: dict[str, Value] = {
             "broker_name": self.broker_name or socket.gethostname() or "DEFAULT_BROKER",
@@ -83,10 +92,12 @@ class BrokerConfig(
             "broker_ip2": self.broker_ip2 or self.broker_ip1,
             "bind_address": self.bind_address or self.broker_ip1,
             "ha_listen_port": self.ha_listen_port or self.listen_port + 1,
+            "address_server": self.rmq_address_server_domain or self.address_server,
+            "address_server_group": self.rmq_address_server_sub_group or self.address_server_group,
             "fast_listen_port": self.fast_listen_port or self.listen_port - 2,
             "auth_config_path": self.auth_config_path or f"{self.store_path_root_dir}/config",
             "acl_folder": self.acl_folder or f"{self.rocketmq_home or self.store_path_root_dir}/conf",
-            "broker_config_path": self.broker_config_path or f"{self.store_path_root_dir}/config/broker.properties",
+            "broker_config_path": self.broker_config_path or f"{self.store_path_root_dir}/{_UPDATES}",
         }
         for attribute, value in derived.items():
             object.__setattr__(self, attribute, value)
@@ -100,6 +111,12 @@ class BrokerConfig(
             keys.setdefault(each.name, each)
         return tuple(keys.values())
 
+    @classmethod
+    def updates_path(cls, texts: Mapping[str, str]) -> str | None:
+        known = cls.keys_by_name()
+        root = texts.get("storePathRootDir") or known["storePathRootDir"].default
+        return texts.get("brokerConfigPath") or f"{root}/{_UPDATES}"
+
     def black_list(self) -> frozenset[str]:
         return self.BLACK_LIST | set(self.config_black_list.split(";"))
 
@@ -112,11 +129,14 @@ class BrokerConfig(
     def _check(self) -> None:
         """ConfigurationError for what cannot work, alone or together."""
         if self.broker_role is BrokerRole.SLAVE:
-            if self.broker_id <= MASTER_ID:
-                raise ConfigurationError(f"brokerId={self.broker_id} cannot be used with brokerRole=SLAVE: a slave's brokerId is above 0")
             raise ConfigurationError(
                 "brokerRole=SLAVE is refused: this broker cannot follow a master yet; "
                 "run it as ASYNC_MASTER with a brokerName of its own, or use a slave of Apache RocketMQ for its master"
+            )
+        if self.broker_role is BrokerRole.SYNC_MASTER:
+            raise ConfigurationError(
+                "brokerRole=SYNC_MASTER is refused: there are no slaves yet that a send could wait for; "
+                "set brokerRole=ASYNC_MASTER, and flushDiskType=SYNC_FLUSH if sends should wait for the disk"
             )
         if self.metrics_exporter_type in (MetricsExporter.OTLP_GRPC, MetricsExporter.LOG):
             raise ConfigurationError(
@@ -140,8 +160,11 @@ class BrokerConfig(
         doubts = []
         if self.broker_id != MASTER_ID:
             doubts.append(f"brokerId={self.broker_id} is taken for 0: a broker with brokerRole={self.broker_role.value} is a master")
-        if self.broker_role is BrokerRole.SYNC_MASTER:
-            doubts.append("brokerRole=SYNC_MASTER is taken for ASYNC_MASTER: there are no slaves that a send could wait for")
+        if self.bind_address and _is_loopback(self.broker_ip1) and not _is_loopback(self.bind_address):
+            doubts.append(
+                f"the broker listens on {self.bind_address} and tells clients to connect to brokerIP1={self.broker_ip1}, which is "
+                "their own host: set brokerIP1 to an address of this host that they reach"
+            )
         if not _is_loopback(self.bind_address or self.broker_ip1) and not (self.acl_enable or self.authentication_enabled):
             doubts.append(
                 f"the broker listens on {self.bind_address or self.broker_ip1} and has no access control: whoever reaches that address "

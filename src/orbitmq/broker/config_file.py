@@ -53,11 +53,15 @@ def digest(data: bytes) -> bytes:
 
 
 class ConfigFile:
-    """See above. `failure` is why the last save failed; None when it did not."""
+    """See above. `failure` is why the last save failed; None when it did not.
+
+    `open` says whether it had to read the backup, and whether there was a file without any content.
+    """
 
     def __init__(self, path: Path, worker: Executor, loop: Loop) -> None:
         self.path = path
         self.failure: Exception | None = None
+        self.is_from_backup = self.is_empty = False
         self._worker = worker
         self._loop = loop
         self._snapshot: Callable[[], Encoder] | None = None
@@ -78,6 +82,9 @@ class ConfigFile:
         """
         self._snapshot, self._watcher = snapshot, watcher
         found = atomic_file.read_or_backup(self.path, lambda data: (decode(data), digest(data)))
+        content = self.path.read_bytes() if self.path.exists() else None
+        self.is_from_backup = found is not None and (content is None or digest(content) != found[1])
+        self.is_empty = found is None and (content is not None or atomic_file.backup_path(self.path).exists())
         return found or (None, digest(b""))
 
     def changed(self) -> None:

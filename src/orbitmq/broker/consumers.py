@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
 from orbitmq.broker.clients import ClientInfo, Member, Memberships
-from orbitmq.broker.guards.subscriptions import Wish, conflicts, explained, wish_of
+from orbitmq.broker.guards.subscriptions import Wish, Wishes, explained, wish_of
 from orbitmq.protocol.bodies.clients import ConsumerData
 from orbitmq.protocol.bodies.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from orbitmq.remoting.channel import Channel
+
+TOPICS_LOGGED_MAX: Final = 100
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +35,10 @@ class Change(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """What silence led to: connections to close, and groups that lost members."""
+    """What the silence of a member led to: a connection to close, and a group that lost it."""
 
-    channels: list[Channel]
-    changes: list[Change]
+    channel: Channel
+    change: Change
 
 
 class ConsumerGroup:
@@ -63,31 +66,29 @@ class ConsumerGroup:
         self.consume_from_where: ConsumeFromWhere | None = None
         self.fingerprint: int | None = None
         self.notifies = True
-        self._wishes: dict[Channel, Wish] = {}  # what each member subscribes
+        self._wishes = Wishes()  # what each member subscribes
         self._conflicts: list[str] = []
 
     @property
     def client_ids(self) -> list[str]:
-        """The ids of the members, in the order they joined."""
-        return [member.info.client_id for member in self.members.values()]
+        """The ids of the members, in the order they joined; once, if a client comes anew before its old connection has ended.
+
+        Queues are shared out among them: one that stood there twice would leave queues to nobody.
+        """
+        return list(dict.fromkeys(member.info.client_id for member in self.members.values()))
 
     def member(self, client_id: str) -> Member | None:
-        """The member of that id."""
-        return next((member for member in self.members.values() if member.info.client_id == client_id), None)
+        """The member of that id, on its newest connection."""
+        return next((member for member in reversed(list(self.members.values())) if member.info.client_id == client_id), None)
 
     @property
     def conflicts(self) -> Sequence[str]:
         """What the members do not agree on, a sentence for each topic; members that left their subscriptions out count as they were."""
         return self._conflicts
 
-    def conflicts_with(self, client_id: str, subscriptions: Iterable[SubscriptionData]) -> list[str]:
+    def conflicts_with(self, client_id: str, wish: Wish) -> list[str]:
         """What the members would not agree on if a client subscribed so; nothing, if it is a member that does already."""
-        wishes, wish = self._wishes_by_client(), wish_of(subscriptions)
-        return [] if wishes.get(client_id) == wish else conflicts({**wishes, client_id: wish})
-
-    def _wishes_by_client(self) -> dict[str, Wish]:
-        """A client that connected anew counts as it is on its last connection."""
-        return {self.members[channel].info.client_id: wish for channel, wish in self._wishes.items()}
+        return self._wishes.conflicts_with(client_id, wish)
 
     def _to_notify(self, *, changed: bool) -> list[Channel]:
         return list(self.members) if changed and self.notifies and self.message_model is not MessageModel.BROADCASTING else []
@@ -102,20 +103,18 @@ class ConsumerGroup:
         self.subscriptions = {topic: after[topic] for topic in before if topic in after} | after
         return before.keys() != after.keys()
 
-    def _hear_wish(self, channel: Channel, subscriptions: Iterable[SubscriptionData], warns: bool) -> None:
+    def _hear_wish(self, channel: Channel, wish: Wish, warns: bool) -> None:
         """Keep what a member subscribes."""
-        wish = wish_of(subscriptions)
-        if self._wishes.get(channel) != wish:
-            self._wishes[channel] = wish
+        if self._wishes.put(channel, self.members[channel].info.client_id, wish):
             self._compare(warns)
 
     def _forget_wish(self, channel: Channel) -> None:
-        if self._wishes.pop(channel, None) is not None:
+        if self._wishes.remove(channel):
             self._compare(warns=False)
 
     def _compare(self, warns: bool) -> None:
         """See whether the members agree, and log it when they differ in another way than before."""
-        found = conflicts(self._wishes_by_client())
+        found = self._wishes.conflicts()
         if warns and found and found != self._conflicts:
             log.warning("subscriptions_differ group=%s what='%s'", self.name, explained(self.name, found))
         self._conflicts = found
@@ -153,10 +152,12 @@ class Consumers:
         keep_subscriptions: bool = False,
         notifies: bool = True,
         warns: bool = True,
+        wish: Wish | None = None,
     ) -> Change:
         """Hear that a client consumes for a group. With `keep_subscriptions` it did not say what; with `notifies` off nobody is told.
 
-        With `warns` a log line says when its members begin to differ.
+        `wish` is that of its subscriptions, from callers that have made it already; with `warns` a log line says when members begin to
+        differ.
         """
         joined = self._memberships.join(data.group, channel, info, now_ms)
         group = self._groups.get(data.group)
@@ -171,9 +172,10 @@ class Consumers:
         changed = False
         if not keep_subscriptions:
             changed = group._subscribe(data.subscriptions)
-            group._hear_wish(channel, data.subscriptions, warns)
+            group._hear_wish(channel, wish_of(data.subscriptions) if wish is None else wish, warns)
             if changed:
-                log.info("subscriptions_changed group=%s topics=%s", data.group, ",".join(group.subscriptions))
+                count, topics = len(group.subscriptions), ",".join(islice(group.subscriptions, TOPICS_LOGGED_MAX))
+                log.info("subscriptions_changed group=%s count=%d topics=%s", data.group, count, topics)
         return Change(data.group, group._to_notify(changed=joined or changed))
 
     def unregister(self, group: str, channel: Channel) -> Change:
@@ -189,19 +191,22 @@ class Consumers:
             del self._groups[group]
         return Change(group, found._to_notify(changed=True))
 
-    def on_close(self, channel: Channel) -> list[Change]:
-        """Take away whoever was reached by a connection that is gone."""
-        return [self.unregister(group, channel) for group in self._memberships.groups_of(channel)]
+    def on_close(self, channel: Channel) -> Iterator[Change]:
+        """Take a connection that is gone out of its groups, one for each step of the iterator."""
+        for group in self._memberships.groups_of(channel):
+            yield self.unregister(group, channel)
+
+    def groups_of(self, channel: Channel) -> list[str]:
+        """The groups that are joined by a connection."""
+        return self._memberships.groups_of(channel)
 
     def hear_all(self, now_ms: int) -> None:
         """Take a sign of life from every client."""
         self._memberships.hear_all(now_ms)
 
-    def scan(self, now_ms: int) -> Expired:
-        """Take away the clients that were silent for too long."""
-        silent = self._memberships.silent(now_ms)
-        last: dict[str, Change] = {}
-        for group, member in silent:
-            log.warning("consumer_expired group=%s client=%s peer=%s", group, member.info.client_id, member.channel.remote_address)
-            last[group] = self.unregister(group, member.channel)
-        return Expired(list(dict.fromkeys(member.channel for _, member in silent)), list(last.values()))
+    def scan(self, now_ms: int) -> Iterator[Expired]:
+        """Take away the clients that were silent for too long, one for each step of the iterator."""
+        for group, member in self._memberships.silent(now_ms):
+            if member.channel in self._memberships.members(group):  # it may have left since
+                log.warning("consumer_expired group=%s client=%s peer=%s", group, member.info.client_id, member.channel.remote_address)
+                yield Expired(member.channel, self.unregister(group, member.channel))

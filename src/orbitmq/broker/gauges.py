@@ -5,7 +5,8 @@ Makes rows, keeps nothing. Generators: whoever walks them may let others have a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
 from orbitmq.broker.consumers import Consumers
 from orbitmq.broker.groups import Groups
@@ -14,10 +15,13 @@ from orbitmq.broker.offsets import Offsets
 from orbitmq.broker.producers import Producers
 from orbitmq.broker.stats import Stats
 from orbitmq.broker.topics import Topics
+from orbitmq.common.slices import slices_of
 from orbitmq.protocol.bodies.subscriptions import MessageModel
 from orbitmq.protocol.versions import describe
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.types import QueueKey, QueueOffset
+
+_QUEUES_PER_STEP: Final = 20
 
 
 class Gauges:
@@ -33,10 +37,13 @@ class Gauges:
         consumers: Consumers,
         store: MessageStore,
         permission: Callable[[], int],
+        loop_lag_ms: Callable[[], int],
         now_ms: Callable[[], int],
         half_messages: Callable[[], Iterable[tuple[str, int]]] = tuple,
         timer: Callable[[], TimerFigures | None] = lambda: None,
         timing_messages: Callable[[], Iterable[tuple[str, int]]] = tuple,
+        timer_snapshot: Callable[[], Iterable[tuple[int, int]]] = tuple,
+        collect: Callable[[], object] = lambda: None,
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -45,10 +52,13 @@ class Gauges:
         self._consumers = consumers
         self._store = store
         self._permission = permission
+        self._loop_lag_ms = loop_lag_ms
         self._now_ms = now_ms
         self._half_messages = half_messages
         self._timer = timer
         self._timing_messages = timing_messages
+        self._timer_snapshot = timer_snapshot
+        self._collect = collect
 
     def sources(
         self, stats: Stats, runtime_info: Callable[[], Mapping[str, str]], processor_queues: Callable[[], Iterable[tuple[str, int]]]
@@ -56,7 +66,7 @@ class Gauges:
         return Sources(
             stats=stats,
             is_system_topic=self._topics.is_system,
-            broker=lambda: BrokerFigures(self._permission(), len(self._topics), len(self._groups)),
+            broker=lambda: BrokerFigures(self._permission(), len(self._topics), len(self._groups), self._loop_lag_ms()),
             storage=self._storage,
             runtime_info=runtime_info,
             processor_queues=processor_queues,
@@ -68,6 +78,8 @@ class Gauges:
             half_messages=self._half_messages,
             timer=self._timer,
             timing_messages=self._timing_messages,
+            timer_snapshot=self._timer_snapshot,
+            collect=self._collect,
         )
 
     def _storage(self) -> StorageFigures:
@@ -76,7 +88,7 @@ class Gauges:
             used_bytes=log.end_offset - log.min_offset,
             flush_behind_bytes=log.end_offset - log.flushed_offset,
             dispatch_behind_bytes=max(log.end_offset - self._store.dispatcher.offset, 0),
-            reserve_ms=None if first_ms < 0 else self._now_ms() - first_ms,
+            reserve_ms=None if first_ms < 0 else max(self._now_ms() - first_ms, 0),
         )
 
     def _producer_clients(self) -> Iterable[ProducerClient]:
@@ -93,20 +105,28 @@ class Gauges:
                     group.name, info.language.name, describe(info.version), mode, info.client_id, member.channel.remote_address
                 )
 
-    def _topic_offsets(self) -> Iterable[tuple[str, int]]:
+    def _topic_offsets(self) -> Iterator[tuple[str, int] | None]:
         for topic in list(self._topics):
-            yield topic.name, sum(self._store.queues.max_offset(topic.name, queue_id) for queue_id in range(topic.write_queue_nums))
+            total = 0
+            for queue_ids in slices_of(range(topic.write_queue_nums), _QUEUES_PER_STEP):
+                total += sum(self._store.queues.max_offset(topic.name, queue_id) for queue_id in queue_ids)
+                if len(queue_ids) == _QUEUES_PER_STEP:
+                    yield None
+            yield topic.name, total
 
-    def _lags(self) -> Iterable[Lag]:
+    def _lags(self) -> Iterator[Lag | None]:
         now_ms = self._now_ms()
         for config in list(self._groups):
             online = self._consumers.find(config.name)
             for topic in sorted(self._offsets.topics_of(config.name)):
-                yield self._lag(config.name, topic, online is not None and online.message_model is MessageModel.CLUSTERING, now_ms)
+                is_clustering = online is not None and online.message_model is MessageModel.CLUSTERING
+                yield from self._lag(config.name, topic, is_clustering, now_ms)
 
-    def _lag(self, group: str, topic: str, is_clustering: bool, now_ms: int) -> Lag:
+    def _lag(self, group: str, topic: str, is_clustering: bool, now_ms: int) -> Iterator[Lag | None]:
+        """The lag of a group in a topic, a queue for each step before it."""
         consumed = pulled = behind = ready = lag_ms = queueing_ms = 0
-        for queue_id, offset in self._offsets.of(group, topic).items():
+        for queue_id, offset in list(self._offsets.of(group, topic).items()):
+            yield None
             end = self._store.queues.max_offset(topic, queue_id)
             given = self._offsets.query_pull(group, topic, queue_id) or offset
             consumed += offset
@@ -116,7 +136,7 @@ class Gauges:
             lag_ms = max(lag_ms, self._waited_ms(topic, queue_id, offset, end, now_ms))
             queueing_ms = max(queueing_ms, self._waited_ms(topic, queue_id, given, end, now_ms))
         online = self._consumers.find(group)
-        return Lag(
+        yield Lag(
             group=group,
             topic=topic,
             is_retry=False,

@@ -7,15 +7,16 @@ are there from `load` on; each change gives the table a new version.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-from orbitmq.broker.attributes import GROUP_ATTRIBUTES, altered
+from orbitmq.broker.attributes import GROUP_ATTRIBUTES, altered, warn_of_unserved
 from orbitmq.broker.config_file import ConfigFile, Encoder
 from orbitmq.broker.topic_names import check_group, is_valid_group
 from orbitmq.common.clock import Clock
+from orbitmq.common.slices import SLICE_UNITS, Slices, finish, slices_of, sorted_in_slices
 from orbitmq.common.topic_names import PREDEFINED_GROUPS, SYSTEM_GROUP_PREFIX
 from orbitmq.protocol.bodies.groups import GroupConfig, GroupTable
 from orbitmq.protocol.bodies.nameserver import PERM_READ, DataVersion
@@ -51,6 +52,8 @@ class Groups:
             self._table = {**loaded.groups, **{name: own for name, own in self._table.items() if name not in loaded.groups}}
             self._forbidden = {group: dict(topics) for group, topics in loaded.forbidden.items()}
             self._version = loaded.version or self._version
+            for name, config in loaded.groups.items():
+                warn_of_unserved(GROUP_ATTRIBUTES, f"group={name}", config.attributes)
         log.info("groups_loaded groups=%d version=%d", len(self._table), self._version.counter)
 
     def find(self, group: str) -> GroupConfig | None:
@@ -75,28 +78,68 @@ class Groups:
     def data_version(self) -> DataVersion:
         return self._version
 
-    def whole(self) -> GroupTable:
+    def whole_in_slices(self) -> Slices[GroupTable]:
         """All groups, and all that is forbidden, to groups that are not there too."""
-        return GroupTable(self.page(0, len(self)).groups, self._forbidden, self._version)
+        version, forbidden = self._version, self._forbidden_now()
+        groups = yield from self._sorted(0, len(self))
+        return GroupTable(groups, forbidden, version)
 
     def page(self, begin: int, count: int) -> GroupTable:
         """At most `count` groups in the order of their names, from the one of that number on, and what is forbidden to them."""
-        groups = {name: self._table[name] for name in sorted(self._table)[begin : begin + count]}
-        return GroupTable(groups, {name: bits for name, bits in self._forbidden.items() if name in groups}, self._version)
+        return finish(self.page_in_slices(begin, count))
+
+    def page_in_slices(self, begin: int, count: int) -> Slices[GroupTable]:
+        """Do what `page` does, in slices, with the groups as they are at its begin."""
+        version, forbidden = self._version, self._forbidden_now()
+        groups = yield from self._sorted(begin, count)
+        return GroupTable(groups, {name: bits for name, bits in forbidden.items() if name in groups}, version)
+
+    def _sorted(self, begin: int, count: int) -> Slices[dict[str, GroupConfig]]:
+        table = dict(self._table)
+        names = yield from sorted_in_slices(table)
+        return {name: table[name] for name in names[begin : begin + count]}
+
+    def _forbidden_now(self) -> dict[str, dict[str, int]]:
+        return {group: dict(topics) for group, topics in self._forbidden.items()}
 
     def update(self, *wanted: GroupConfig) -> None:
         """Create or change groups, all or none; their attributes are changes (`+name`, `-name`)."""
+        finish(self.update_in_slices(wanted))
+
+    def update_in_slices(self, wanted: Sequence[GroupConfig]) -> Slices[None]:
+        """Do what `update` does: check in slices, then change the table at once, so that nobody ever sees a part of it.
+
+        A group that somebody else changed meanwhile is checked again before anything is changed.
+        """
         final: dict[str, GroupConfig] = {}
-        for config in wanted:
-            check_group(config.name)
-            current = final.get(config.name) or self._table.get(config.name)
-            attributes = altered(GROUP_ATTRIBUTES, None if current is None else current.attributes, config.attributes)
-            final[config.name] = replace(config, attributes=attributes)
-        for name, config in final.items():
-            log.info("group_changed old=%s new=%s", self._table.get(name), config)
-            self._table[name] = config
+        before: dict[str, GroupConfig | None] = {}
+        for part in slices_of(wanted):
+            for config in part:
+                before[config.name] = self._table.get(config.name)
+                final[config.name] = self._checked(config, final.get(config.name))
+            if len(part) == SLICE_UNITS:
+                yield
+        stale = {name for name, current in before.items() if self._table.get(name) is not current}
+        if stale:
+            final = {name: config for name, config in final.items() if name not in stale}
+            for config in wanted:
+                if config.name in stale:
+                    final[config.name] = self._checked(config, final.get(config.name))
         if final:
+            old = {name: self._table.get(name) for name in final}
+            self._table.update(final)
             self._changed()
+            for names in slices_of(final):
+                for name in names:
+                    log.info("group_changed old=%s new=%s", old[name], final[name])
+                if len(names) == SLICE_UNITS:
+                    yield
+
+    def _checked(self, config: GroupConfig, earlier: GroupConfig | None) -> GroupConfig:
+        """The group as it is to be, after an `earlier` change of the same request; RequestRefused when it may not be."""
+        check_group(config.name)
+        current = earlier or self._table.get(config.name)
+        return replace(config, attributes=altered(GROUP_ATTRIBUTES, None if current is None else current.attributes, config.attributes))
 
     def delete(self, group: str) -> bool:
         """Forget a group and what is forbidden to it; whether it was there."""
@@ -153,5 +196,4 @@ class Groups:
         self._file.changed()
 
     def _snapshot(self) -> Encoder:
-        forbidden = {group: dict(topics) for group, topics in self._forbidden.items()}
-        return partial(GroupTable(dict(self._table), forbidden, self._version).encode, pretty=True)
+        return partial(GroupTable(dict(self._table), self._forbidden_now(), self._version).encode, pretty=True)

@@ -108,7 +108,7 @@ class GuardedTaker:
             host = _host(self, peer)
         if not self._is_fresh:
             self._look_at_rules()
-        while link.reading:
+        while link.may_receive:
             stop = start
             checked = 0
             while checked < run:
@@ -134,6 +134,9 @@ class GuardedTaker:
     def end_turn(self) -> None:
         self._taker.end_turn()
         self._is_fresh = False  # whoever is served now may change rules
+
+    def before_send(self) -> None:
+        self._taker.before_send()
 
     def _look_at_rules(self) -> None:
         """Forget what was allowed by rules that are no more."""

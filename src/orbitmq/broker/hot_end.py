@@ -18,24 +18,27 @@ from orbitmq.common.errors import MessageIllegal
 from orbitmq.common.topic_names import HALF_TOPIC, OP_HALF_TOPIC
 from orbitmq.message.flags import TransactionType
 from orbitmq.message.half_messages import SEPARATOR, Half, number
+from orbitmq.message.message_type import MessageType
 from orbitmq.message.properties import REAL_QUEUE_ID, UNIQUE_KEY
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.command import RemotingCommand, SerializeType
 
 if cython.compiled:
     from cython.cimports.orbitmq.broker.hot_answers import Answers, AnswerTemplate, begin, end
+    from cython.cimports.orbitmq.broker.hot_counts import count
     from cython.cimports.orbitmq.broker.hot_header import HotHeader, read_end
     from cython.cimports.orbitmq.broker.hot_properties import kind_of
-    from cython.cimports.orbitmq.broker.hot_send import HotSends, HotTopic, count_stored
+    from cython.cimports.orbitmq.broker.hot_send import HotSends, HotTopic, commit_if_full
     from cython.cimports.orbitmq.common.mem import address, copy, find, same, text_bytes
     from cython.cimports.orbitmq.message.record_read import RecordCursor
     from cython.cimports.orbitmq.message.record_write import RecordParts
     from cython.cimports.orbitmq.store.log_batch import LogBatch, make_room, put, size_within
 else:
     from orbitmq.broker.hot_answers import Answers, AnswerTemplate, begin, end
+    from orbitmq.broker.hot_counts import count
     from orbitmq.broker.hot_header import HotHeader, read_end
     from orbitmq.broker.hot_properties import kind_of
-    from orbitmq.broker.hot_send import HotSends, HotTopic, count_stored
+    from orbitmq.broker.hot_send import HotSends, HotTopic, commit_if_full
     from orbitmq.common.mem import address, copy, find, same, text_bytes
     from orbitmq.message.record_read import RecordCursor
     from orbitmq.message.record_write import RecordParts
@@ -151,7 +154,8 @@ def _topic_of(ends: HotEnds, name: str) -> HotTopic:
         topic.raw = name.encode()
         topic.raw_size = len(topic.raw)
         topic.more_flags = topic.queue_count = 0
-        topic.count = topic.size = 0
+        topic.plain = topic.sharded = ends._sends.counts.tally(name, MessageType.TRANSACTION)
+        topic.queues = []
         if len(ends._topics) >= TOPICS_MAX:
             ends._topics.clear()
         ends._topics[name] = topic
@@ -202,9 +206,13 @@ def _store(ends: HotEnds, link: Any, header: HotHeader, half: Any, record: bytes
         answers: Answers = sends._safe if sends._is_sync else sends._now
         begin(answers, link, ends._binary if is_binary else ends._json, 0)
         end(answers, header.opaque, 0)
+        sends.counts.turn.ends += 1
+    else:
+        sends.counts.turn.oneway_ends += 1
     if size:
-        count_stored(sends, topic, 1, size)
-    count_stored(sends, ends._op_topic, 1, op_size)
+        count(sends.counts, topic.plain, 1, size)
+    count(sends.counts, ends._op_topic.plain, 1, op_size)
+    commit_if_full(sends)
     return True
 
 

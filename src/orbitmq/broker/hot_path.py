@@ -72,6 +72,8 @@ class HotPath:
         self._ends = None if transactions is None else HotEnds(self._sends, transactions)
         self._pulls = HotPulls(pulls)
         pulls.serve_again = self._pulls.again
+        sends.listener.collectors.append(self._sends.counts.collect)
+        pulls.listener.collectors.append(self._pulls.collect)
         self._header = HotHeader()
         self._offsets = offsets
         self._is_direct = is_direct
@@ -123,7 +125,7 @@ class HotPath:
                     self._is_fresh = False
                     return start
                 break
-            elif not link.reading:  # it does not take its answers: the rest waits
+            elif not link.may_receive:  # it does not take its answers, or had its share: the rest waits
                 start = stop
                 break
             start = stop
@@ -135,9 +137,16 @@ class HotPath:
 
     def end_turn(self) -> None:
         """Write what the turn brought, before any answer to it leaves."""
-        self._sends.commit()
+        try:
+            self._sends.commit()
+            self._pulls.end_turn()
+        finally:
+            self._offsets.flush()
+            self._is_fresh = False
+
+    def before_send(self) -> None:
+        """Write the offsets that were committed: replies to sends are written after their messages, so nothing else is missing."""
         self._offsets.flush()
-        self._is_fresh = False
 
 
 def _host_of(channel: Any) -> bytes | None:

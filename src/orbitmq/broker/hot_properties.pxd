@@ -4,7 +4,7 @@ cdef class HotProperties:
     cdef unsigned char *p
     cdef bytes more
     cdef Py_ssize_t size, key_at, key_size, cut_at, cut_size
-    cdef bint waits
+    cdef bint waits, is_sharded
     cdef int kind
     cdef long long number
 

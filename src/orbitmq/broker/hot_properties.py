@@ -22,6 +22,7 @@ LEVEL = cython.declare(cython.int, WaitKind.LEVEL)
 TIMED = cython.declare(cython.int, WaitKind.TIMED)
 HALF = cython.declare(cython.int, WaitKind.HALF)
 OWN = cython.declare(cython.int, 4)  # a name that the broker writes into messages that wait
+SHARDED = cython.declare(cython.int, 5)  # the key of a message of a sequence; to be stored, no more
 ODD = cython.declare(cython.int, -1)
 LEVEL_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 9)
 TIME_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 18)
@@ -36,7 +37,7 @@ class HotProperties:
     anew, stands at `cut_at`.
     """
 
-    __slots__ = ("_buffer", "cut_at", "cut_size", "key_at", "key_size", "kind", "more", "number", "p", "size", "waits")
+    __slots__ = ("_buffer", "cut_at", "cut_size", "is_sharded", "key_at", "key_size", "kind", "more", "number", "p", "size", "waits")
 
     def __init__(self) -> None:
         self._buffer = bytearray(1 << 12)
@@ -44,6 +45,7 @@ class HotProperties:
         self.more = b""
         self.size = self.key_at = self.key_size = self.kind = self.number = self.cut_at = self.cut_size = 0
         self.waits = True
+        self.is_sharded = False
 
 
 @cython.cfunc
@@ -121,6 +123,7 @@ def _is_plain(properties: HotProperties) -> cython.bint:
     properties.key_at = properties.key_size = properties.kind = properties.cut_size = 0
     properties.number = 0
     properties.waits = True
+    properties.is_sharded = False
     while at < size:
         stop = find(p, at, size, VALUE_END)
         value = find(p, at, stop, NAME_END) + 1
@@ -131,6 +134,8 @@ def _is_plain(properties: HotProperties) -> cython.bint:
                 return False
             if kind == OWN:
                 has_own = True
+            elif kind == SHARDED:
+                properties.is_sharded |= value < stop
             elif kind:
                 if not _take_kind(properties, kind, at, value, stop):
                     return False
@@ -203,6 +208,8 @@ def kind_of(p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssiz
     if byte == 95:  # _
         if size == 12 and same(p, at, b"__LITE_TOPIC", 12):
             return ODD
+        if size == 13 and same(p, at, b"__SHARDINGKEY", 13):
+            return SHARDED
         return OWN if size == 17 and same(p, at, b"__transactionId__", 17) else 0
     return 0
 

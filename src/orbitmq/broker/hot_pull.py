@@ -19,7 +19,7 @@ from orbitmq.broker.processors.pull import COMMITS_OFFSET, HAS_SUBSCRIPTION, SUS
 from orbitmq.common.errors import RequestRefused, StoreError
 from orbitmq.protocol.bodies.nameserver import PERM_READ
 from orbitmq.protocol.bodies.subscriptions import MessageModel, is_tag_type
-from orbitmq.protocol.codes import ResponseCode
+from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand, SerializeType
 from orbitmq.protocol.headers.pull import PullMessageResponseHeader
 from orbitmq.store.reads import GetStatus, MessageFilter, TagsFilter
@@ -39,17 +39,38 @@ else:
 COMMITS = cython.declare(cython.int, COMMITS_OFFSET)
 MAY_WAIT = cython.declare(cython.int, SUSPENDS)
 BRINGS_SUBSCRIPTION = cython.declare(cython.int, HAS_SUBSCRIPTION)
+PULL_MESSAGE = cython.declare(object, RequestCode.PULL_MESSAGE)
+SUCCESS = cython.declare(object, ResponseCode.SUCCESS)
 STAR = cython.declare(cython.int, 42)
 READERS_MAX = 100_000
 
 
-class HotReader:
-    """A group that reads a topic, and what of it by its last subscription."""
+class HotRead:
+    """What a group got of a queue since that was told last: in how many answers, how long they took, and how far behind the last was."""
 
-    __slots__ = ("asked", "config", "group", "is_readable", "queues", "subscription", "topic", "topic_sys_flag", "wanted")
+    __slots__ = ("behind_bytes", "behind_ms", "gets", "group", "queue_id", "took_ms", "topic")
+
+    def __init__(self, group: str, topic: str, queue_id: int) -> None:
+        self.group = group
+        self.topic = topic
+        self.queue_id = queue_id
+        self.gets = self.took_ms = self.behind_bytes = self.behind_ms = 0
+
+
+class HotReader:
+    """A group that reads a topic, what of it by its last subscription, and how much it got since that was told last."""
+
+    __slots__ = (
+        *("asked", "config", "gets", "got", "group", "is_readable", "queues", "reads", "size", "subscription", "topic", "topic_sys_flag"),
+        "wanted",
+    )
 
     group: str
     topic: str
+    gets: int
+    got: int
+    size: int
+    reads: list[HotRead | None]
     config: Any
     is_readable: bool
     queues: list[QueueKey]
@@ -63,22 +84,33 @@ class HotPulls:
     """11."""
 
     __slots__ = (
+        "_answered",
         "_answers",
+        "_begun_ms",
         "_binary",
         "_consumers",
+        "_dirty",
+        "_dirty_reads",
+        "_found",
         "_general",
+        "_got",
         "_groups",
         "_groups_version",
         "_held_header",
+        "_held_times",
         "_hold",
         "_is_open",
         "_json",
         "_known",
+        "_now_ms",
         "_offsets",
+        "_oneways",
         "_reads",
         "_settings",
+        "_took_ms_max",
         "_topics",
         "_topics_version",
+        "_turn_times",
     )
 
     def __init__(self, general: PullProcessor) -> None:
@@ -98,6 +130,11 @@ class HotPulls:
         self._json = _template(SerializeType.JSON)
         self._binary = _template(SerializeType.ROCKETMQ)
         self._is_open = False
+        self._dirty: list[HotReader] = []
+        self._dirty_reads: list[HotRead] = []
+        self._turn_times: dict[tuple[bool, int], int] = {}  # answers by whether they were one-way, and how long they took
+        self._held_times: dict[int, int] = {}  # those to pulls that waited, by how long
+        self._answered = self._oneways = self._found = self._got = self._took_ms_max = self._begun_ms = self._now_ms = 0
 
     def refresh(self) -> None:
         """Look again at everything that others may have changed."""
@@ -106,6 +143,8 @@ class HotPulls:
             self._topics_version, self._groups_version = topics_version, groups_version
             self._known.clear()
         self._is_open = self._settings.broker_permission & PERM_READ != 0
+        self._begun_ms = self._general.monotonic_ms()
+        self._now_ms = self._general.now_ms()
 
     def pull(
         self,
@@ -137,7 +176,45 @@ class HotPulls:
             held = HeldPull(link.channel, text_bytes(p, start, stop - start), header.queue_offset, header.suspend_ms, reader.asked)
             return self._hold.hold(reader.queues[header.queue_id], held, self._general.monotonic_ms())
         _tell(self, link, header, reader, result, is_binary)
+        if header.flag:
+            self._oneways += 1
+        else:
+            self._answered += 1
         return True
+
+    def end_turn(self) -> None:
+        """The answers of the turn are about to leave."""
+        took_ms: cython.longlong
+        if self._answered or self._oneways:
+            took_ms = self._general.monotonic_ms() - self._begun_ms
+            for is_oneway, times in ((False, self._answered), (True, self._oneways)):
+                if times:
+                    self._turn_times[is_oneway, took_ms] = self._turn_times.get((is_oneway, took_ms), 0) + times
+            self._answered = self._oneways = 0
+
+    def collect(self) -> None:
+        """Tell the listener what was counted since it was told last."""
+        reader: HotReader
+        read: HotRead
+        listener = self._general.listener
+        dirty, self._dirty = self._dirty, []
+        for reader in dirty:
+            listener.got(reader.group, reader.topic, reader.got, reader.size, reader.gets)
+            reader.got = reader.size = reader.gets = 0
+        dirty_reads, self._dirty_reads = self._dirty_reads, []
+        for read in dirty_reads:
+            behind_bytes, behind_ms = read.behind_bytes, read.behind_ms
+            listener.got_from_queue(read.group, read.topic, read.queue_id, read.took_ms, behind_bytes, behind_ms, read.gets)
+            read.gets = read.took_ms = 0
+        if self._found:
+            listener.looked(self._found, 0, self._got, self._took_ms_max)
+            self._found = self._got = self._took_ms_max = 0
+        turn_times, self._turn_times = self._turn_times, {}
+        for (is_oneway, took_ms), times in turn_times.items():
+            listener.answered(PULL_MESSAGE, SUCCESS, took_ms, is_oneway, times)
+        held_times, self._held_times = self._held_times, {}
+        for took_ms, times in held_times.items():
+            listener.answered(PULL_MESSAGE, SUCCESS, took_ms, False, times, is_long_polling=True)
 
     def again(self, held: HeldPull) -> bool:
         """Answer a pull that waited with what there is now; no: it is for the general way, and nothing was done."""
@@ -159,6 +236,8 @@ class HotPulls:
             return False
         self._offsets.commit_pull(reader.group, reader.topic, header.queue_id, result.next_offset)
         _tell(self, link, header, reader, result, kind == 1)
+        waited_ms = self._begun_ms - held.held_ms
+        self._held_times[waited_ms] = self._held_times.get(waited_ms, 0) + 1
         return True
 
 
@@ -194,9 +273,36 @@ def _read(pulls: HotPulls, reader: HotReader, header: HotHeader) -> Any:
 def _tell(pulls: HotPulls, link: Any, header: HotHeader, reader: HotReader, result: Any, is_binary: cython.bint) -> cython.int:
     """Count what was found, and answer."""
     records = result.records
-    pulls._general.listener.pulled(reader.group, reader.topic, header.queue_id, result.message_count, len(records))
+    _count(pulls, reader, header.queue_id, result, len(records))
     if not header.flag:  # it is no one-way
         link.write(_answer(pulls, header, reader, result, len(records), is_binary) + records)
+    return 0
+
+
+@cython.cfunc
+def _count(pulls: HotPulls, reader: HotReader, queue_id: cython.int, result: Any, size: cython.Py_ssize_t) -> cython.int:
+    """Note what a pull found, how long that took, and how far behind it was."""
+    took_ms: cython.longlong = pulls._general.monotonic_ms() - pulls._begun_ms
+    messages: cython.longlong = result.message_count
+    found = reader.reads[queue_id]
+    if found is None:
+        found = reader.reads[queue_id] = HotRead(reader.group, reader.topic, queue_id)
+    read: HotRead = found
+    if reader.gets == 0:
+        pulls._dirty.append(reader)
+    reader.gets += 1
+    reader.got += messages
+    reader.size += size
+    if read.gets == 0:
+        pulls._dirty_reads.append(read)
+    read.gets += 1
+    read.took_ms += took_ms
+    read.behind_bytes = result.behind_bytes
+    read.behind_ms = max(pulls._now_ms + took_ms - result.last_store_time_ms, 0)
+    pulls._found += 1
+    pulls._got += messages
+    if took_ms > pulls._took_ms_max:
+        pulls._took_ms_max = took_ms
     return 0
 
 
@@ -229,6 +335,8 @@ def _known_reader(pulls: HotPulls, group_raw: bytes, topic_raw: bytes) -> HotRea
     reader.queues = [QueueKey(topic, queue_id) for queue_id in range(found.read_queue_nums)]
     reader.topic_sys_flag = found.sys_flag
     reader.subscription = reader.wanted = reader.asked = None
+    reader.gets = reader.got = reader.size = 0
+    reader.reads = [None] * found.read_queue_nums
     if len(pulls._known) >= READERS_MAX:
         pulls._known.clear()
     pulls._known[group_raw, topic_raw] = reader

@@ -20,6 +20,7 @@ from orbitmq.common.errors import MessageIllegal
 from orbitmq.common.topic_names import FORBIDDEN_TO_SEND, RETRY_PREFIX
 from orbitmq.message import flags, layout, properties
 from orbitmq.message.half_messages import PROPERTIES_ROOM as HALF_PROPERTIES_ROOM
+from orbitmq.message.message_type import MessageType
 from orbitmq.protocol.bodies.nameserver import PERM_WRITE
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.command import RemotingCommand, SerializeType
@@ -28,6 +29,7 @@ from orbitmq.store.config import FlushMode
 
 if cython.compiled:
     from cython.cimports.orbitmq.broker.hot_answers import Answers, AnswerTemplate, begin, end, put_id, put_text, put_value
+    from cython.cimports.orbitmq.broker.hot_counts import HotCounts, HotQueue, HotTally, count_send, pending_count
     from cython.cimports.orbitmq.broker.hot_header import HotHeader, read_send
     from cython.cimports.orbitmq.broker.hot_properties import HotProperties, complete, complete_waiting, read
     from cython.cimports.orbitmq.common.mem import address, same, signed16, signed32, text, text_bytes
@@ -37,6 +39,7 @@ if cython.compiled:
     from orbitmq.broker.hot_answers import marks
 else:
     from orbitmq.broker.hot_answers import Answers, AnswerTemplate, begin, end, marks, put_id, put_text, put_value
+    from orbitmq.broker.hot_counts import HotCounts, HotQueue, HotTally, count_send, pending_count
     from orbitmq.broker.hot_header import HotHeader, read_send
     from orbitmq.broker.hot_properties import HotProperties, complete, complete_waiting, read
     from orbitmq.common.mem import address, same, signed16, signed32, text, text_bytes
@@ -49,6 +52,9 @@ PREPARED = cython.declare(cython.int, flags.TransactionType.PREPARED)
 HALF = cython.declare(cython.int, WaitKind.HALF)
 PROPERTIES_SIZE_MAX = cython.declare(cython.Py_ssize_t, layout.PROPERTIES_SIZE_MAX)
 PROPERTIES_ROOM = cython.declare(cython.Py_ssize_t, HALF_PROPERTIES_ROOM)
+TRANSACTION = cython.declare(object, MessageType.TRANSACTION)
+DELAY = cython.declare(object, MessageType.DELAY)
+FIFO = cython.declare(object, MessageType.FIFO)
 ITEM_HEAD_SIZE = cython.declare(cython.Py_ssize_t, 20)
 OFFSET_DIGITS = cython.declare(cython.Py_ssize_t, 16)
 TOPICS_MAX = 100_000
@@ -56,17 +62,18 @@ _FOR_THE_GENERAL_WAY = (MessageIllegal, OSError)  # it will say what is wrong
 
 
 class HotTopic:
-    """A topic that messages are taken for, and what it got since the last commit."""
+    """A topic that messages are taken for, and what counts those that are stored there."""
 
-    __slots__ = ("count", "more_flags", "name", "queue_count", "raw", "raw_size", "size")
+    __slots__ = ("more_flags", "name", "plain", "queue_count", "queues", "raw", "raw_size", "sharded")
 
     name: str
     raw: bytes
     raw_size: int
     more_flags: int
     queue_count: int
-    count: int
-    size: int
+    plain: HotTally
+    sharded: HotTally
+    queues: list[HotQueue | None]
 
 
 class HotSends:
@@ -96,9 +103,10 @@ class HotSends:
         "_settings",
         "_settings_seen",
         "_store",
+        "_stored_size",
         "_topics",
         "_topics_version",
-        "_touched",
+        "counts",
         "is_pending",
         "on_commit",
     )
@@ -119,11 +127,11 @@ class HotSends:
         self._ids_p = address(self._ids)
         self._known: dict[bytes, HotTopic] = {}
         self._last: HotTopic | None = None
-        self._touched: list[HotTopic] = []
+        self.counts = HotCounts(general.listener)
         self._topics_version: Any = None
         self._settings_seen: Any = None
         self._json = self._binary = self._keyless_json = self._keyless_binary = self._json_recall = self._binary_recall = None
-        self._now_ms = 0
+        self._now_ms = self._stored_size = 0
         self.is_pending = self._is_open = False
         self.on_commit: Any = None  # hears whether what was pending is stored, before it is answered
 
@@ -131,6 +139,8 @@ class HotSends:
         """Look again at everything that others may have changed."""
         settings = self._settings
         self._now_ms = self._general.now_ms()
+        if not self.is_pending:
+            self.counts.turn.begun_ms = self._general.listener.monotonic_ms()
         version = self._topics.data_version
         if version is not self._topics_version:
             self._topics_version = version
@@ -205,7 +215,9 @@ class HotSends:
                 return _store_batch(self, link, p, header, topic, body_at, stop, is_binary)
             if kind:
                 return _store_waiting(self, link, p, header, topic, body_at, stop, is_binary)
-            return _store_one(self, link, p, header, topic, body_at, stop, complete(self._properties), is_binary, b"")
+            if not _store_one(self, link, p, header, body_at, stop, complete(self._properties), is_binary, b""):
+                return False
+            return _count(self, header, topic, 1, self._stored_size)
         except _FOR_THE_GENERAL_WAY:
             return False
 
@@ -215,30 +227,32 @@ class HotSends:
             return None
         self.is_pending = False
         end_offset: cython.longlong = self._log.end
-        message_count: cython.longlong = 0
-        topic: HotTopic
-        touched, self._touched = self._touched, []
-        for topic in touched:
-            message_count += topic.count
+        counts: HotCounts = self.counts
+        listener = self._general.listener
+        message_count: cython.longlong = pending_count(counts)
         try:
             self._general.committed(list, message_count)  # with nothing to append but what is pending
         except Exception as problem:
-            for topic in touched:
-                topic.count = topic.size = 0
             if self.on_commit is not None:
                 self.on_commit(False)
-            tell_failure([*self._now.take(), *self._safe.take()], problem)
+            failed = [*self._now.take(), *self._safe.take()]
+            counts.failed(tell_failure(failed, problem), listener.monotonic_ms())
             return None
-        for topic in touched:
-            self._general.listener.stored(topic.name, topic.count, topic.size)
-            topic.count = topic.size = 0
+        counts.stored()
         if self.on_commit is not None:
             self.on_commit(True)
         for link, data in self._now.take():
             link.write(data)
         if self._safe.used:
-            self._store.when_safe(end_offset, partial(tell, self._store, self._safe.take()), message_count)
+            settle = partial(tell, self._store, self._safe.take(), partial(self._settle, counts.put_off()))
+            self._store.when_safe(end_offset, settle, message_count)
+        else:
+            counts.settle(listener.monotonic_ms())
         return None
+
+    def _settle(self, turn: Any, response: int) -> None:
+        """What a turn stored is answered with that code, now that the disk has it, or has not."""
+        self.counts.settle_late(turn, response, self._general.listener.monotonic_ms())
 
 
 @cython.cfunc
@@ -270,7 +284,9 @@ def _known_topic(sends: HotSends, raw: bytes) -> HotTopic | None:
     topic.raw_size = len(raw)
     topic.more_flags = flags.MULTI_TAGS if config.filter_type == "MULTI_TAG" else 0
     topic.queue_count = max(config.read_queue_nums, config.write_queue_nums)
-    topic.count = topic.size = 0
+    topic.plain = sends.counts.tally(topic.name, MessageType.NORMAL)
+    topic.sharded = sends.counts.tally(topic.name, MessageType.FIFO)
+    topic.queues = [None] * topic.queue_count
     if len(sends._known) >= TOPICS_MAX:
         sends._known.clear()
     sends._known[raw] = topic
@@ -283,7 +299,6 @@ def _store_one(
     link: Any,
     p: cython.p_const_uchar,
     header: HotHeader,
-    topic: HotTopic,
     body_at: cython.Py_ssize_t,
     stop: cython.Py_ssize_t,
     properties_size: cython.Py_ssize_t,
@@ -310,7 +325,7 @@ def _store_one(
     if not header.flag & ONEWAY:
         put_id(sends._ids_p, 0, sends._host_digits, offset)
         _answer(sends, link, header, queue_offset, len(sends._host_digits) + OFFSET_DIGITS, is_binary, recall_handle)
-    count_stored(sends, topic, 1, size)
+    sends._stored_size = size
     return True
 
 
@@ -339,7 +354,12 @@ def _store_waiting(
     size: cython.Py_ssize_t = complete_waiting(found, waiting.more)
     if found.kind == HALF and size > PROPERTIES_SIZE_MAX - PROPERTIES_ROOM:
         return False
-    return _store_one(sends, link, p, header, topic, body_at, stop, size, is_binary, waiting.recall_handle)
+    if not _store_one(sends, link, p, header, body_at, stop, size, is_binary, waiting.recall_handle):
+        return False
+    kind = TRANSACTION if found.kind == HALF else FIFO if found.is_sharded else DELAY
+    tally, queue = sends.counts.waiting(waiting.topic, waiting.queue_id, kind)
+    count_send(sends.counts, tally, queue, 1, sends._stored_size, False, header.flag & ONEWAY)
+    return commit_if_full(sends)
 
 
 @cython.cfunc
@@ -358,7 +378,7 @@ def _store_batch(
     item: cython.Py_ssize_t = body_at
     size: cython.Py_ssize_t
     size_of_all: cython.Py_ssize_t = 0
-    count: cython.Py_ssize_t = 0
+    messages: cython.Py_ssize_t = 0
     id_at: cython.Py_ssize_t = 0
     offset: cython.longlong
     queue_offset: cython.longlong
@@ -368,12 +388,12 @@ def _store_batch(
         if size == 0:
             return False
         size_of_all += size
-        count += 1
+        messages += 1
         item += signed32(p, item)
-    if count == 0:
+    if messages == 0:
         return False
-    make_room(log, size_of_all, count, sends._now_ms)
-    size = count * (len(sends._host_digits) + OFFSET_DIGITS + 1)
+    make_room(log, size_of_all, messages, sends._now_ms)
+    size = messages * (len(sends._host_digits) + OFFSET_DIGITS + 1)
     if size > len(sends._ids):
         sends._ids = bytearray(2 * size)
         sends._ids_p = address(sends._ids)
@@ -391,8 +411,7 @@ def _store_batch(
         item += signed32(p, item)
     if not header.flag & ONEWAY:
         _answer(sends, link, header, first_offset, id_at, is_binary, b"")
-    count_stored(sends, topic, count, size_of_all)
-    return True
+    return _count(sends, header, topic, messages, size_of_all)
 
 
 @cython.cfunc
@@ -453,15 +472,22 @@ def _answer(
 
 
 @cython.cfunc
-def count_stored(sends: HotSends, topic: HotTopic, count: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
-    """Note what the topic got; commits when the batch is large enough."""
+def _count(sends: HotSends, header: HotHeader, topic: HotTopic, messages: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:
+    """Note that a send of messages that wait for nothing was taken; yes."""
+    queue = topic.queues[header.queue_id]
+    if queue is None:
+        queue = topic.queues[header.queue_id] = HotQueue(topic.name, header.queue_id)
+    tally: HotTally = topic.sharded if sends._properties.is_sharded else topic.plain
+    count_send(sends.counts, tally, queue, messages, size, header.is_batch, header.flag & ONEWAY)
+    return commit_if_full(sends)
+
+
+@cython.cfunc
+def commit_if_full(sends: HotSends) -> cython.bint:
+    """Have what was appended committed, at once when the batch is large enough; yes."""
     log: LogBatch = sends._log
-    if topic.count == 0:
-        sends._touched.append(topic)
-    topic.count += count
-    topic.size += size
     sends.is_pending = True
     if log.used >= log._batch_size_max:
         sends.commit()
         sends.refresh()
-    return 0
+    return True

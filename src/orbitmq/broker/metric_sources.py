@@ -28,6 +28,7 @@ class BrokerFigures(NamedTuple):
     permission: int
     topics: int
     groups: int
+    loop_lag_ms: int  # the longest wait for the event loop within the last minute
 
 
 class StorageFigures(NamedTuple):
@@ -110,8 +111,9 @@ class Sources:
     processor_queues: Callable[[], Iterable[tuple[str, int]]]
     producers: Callable[[], Iterable[ProducerClient]]
     consumers: Callable[[], Iterable[ConsumerClient]]
-    topic_offsets: Callable[[], Iterable[tuple[str, int]]]  # the sum of the end offsets of its queues
-    lags: Callable[[], Iterable[Lag]]
+    topic_offsets: Callable[[], Iterable[tuple[str, int] | None]]  # the sum of the end offsets of its queues; None: a step towards one
+    lags: Callable[[], Iterable[Lag | None]]  # None: a step towards one
+    collect: Callable[[], object] = lambda: None  # called first: who counts elsewhere hands it over then
     subscription_conflicts: Callable[[], Iterable[tuple[str, int]]] = tuple  # a group, and in how many topics its members differ
     half_messages: Callable[[], Iterable[tuple[str, int]]] = tuple
     timer: Callable[[], TimerFigures | None] = lambda: None

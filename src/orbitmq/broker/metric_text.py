@@ -3,7 +3,8 @@
 Knows nothing of what is measured. Series are made once and kept by whoever counts; gauges come in
 tables, so that several are read in one walk over their source. Rendering goes in pieces, so that the caller can let others have their turn.
 
-Invariants: labels stand in the order of their names, and values in labels are escaped; a family has at most `series_max` series, what is
+Invariants: labels stand in the order of their names, and values in labels are escaped, control characters as `visible` shows them, since
+the format knows no others than the line feed; a family has at most `series_max` series, what is
 beyond goes to one labelled `otel_metric_overflow`; a family without a sample is left out.
 """
 
@@ -16,8 +17,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from orbitmq.common.visible import visible
+
 SERIES_MAX: Final = 50_000
-STEPS_PER_PIECE: Final = 500
+STEPS_PER_PIECE: Final = 100
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +29,9 @@ _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 class Family(Protocol):
     """Whatever has text for an answer: one step for each row or series, empty where a row is only read."""
+
+    @property
+    def names(self) -> list[str]: ...
 
     def steps(self) -> Iterator[str]: ...
 
@@ -127,6 +133,10 @@ class SeriesFamily(Generic[S]):
         self._series: dict[tuple[str, ...], S] = {}
         self._rest: S | None = None
 
+    @property
+    def names(self) -> list[str]:
+        return [self._metric.name]
+
     def series(self, *values: str) -> S:
         """The series to keep and count with; that of the rest when there are too many."""
         series = self._series.get(values)
@@ -173,15 +183,22 @@ def view(row: Callable[[T], Row | None], labels: Sequence[str], fixed: Mapping[s
 
 
 class GaugeTable(Generic[T]):
-    """Gauges that come from one walk over a source, in one or several views."""
+    """Gauges that come from one walk over a source, in one or several views. None from a source: its next item takes more steps."""
 
-    def __init__(self, source: Callable[[], Iterable[T]], *views: View[T]) -> None:
+    def __init__(self, source: Callable[[], Iterable[T | None]], *views: View[T]) -> None:
         self._source = source
         self._views = views
+
+    @property
+    def names(self) -> list[str]:
+        return [metric.name for view in self._views for metric in view.metrics]
 
     def steps(self) -> Iterator[str]:
         texts: list[list[list[str]]] = [[[] for _ in view.metrics] for view in self._views]
         for item in self._source():
+            if item is None:
+                yield ""
+                continue
             for view, columns in zip(self._views, texts, strict=True):
                 row = view.row(item)
                 if row is not None:
@@ -202,4 +219,4 @@ def _line(name: str, labels: str, number: float) -> str:
 
 
 def _escape(text: str, percent: str = "%") -> str:
-    return text.translate(_ESCAPES).replace("%", percent)
+    return "\n".join(map(visible, text.split("\n"))).translate(_ESCAPES).replace("%", percent)

@@ -93,13 +93,13 @@ class Metrics:
         self.finish_seconds = histogram(
             "finish_message_latency_milliseconds", "Transaction finish latency in seconds", ("topic",), FINISH_BOUNDS_S
         )
-        self.topic_create_ms = histogram(
+        self._topic_create_ms = histogram(
             "topic_create_execution_time_milliseconds",
             "The distribution of create topic time",
             ("invocation_status", "is_system"),
             CREATE_BOUNDS_MS,
         )
-        self.group_create_ms = histogram(
+        self._group_create_ms = histogram(
             "consumer_group_create_execution_time_milliseconds",
             "The distribution of create subscription time",
             ("invocation_status",),
@@ -125,6 +125,14 @@ class Metrics:
             ("consumer_group", "topic", "put_status"),
         )
         self._families += exporter_families(identity, sources)
+
+    def topic_created(self, is_done: bool, is_system: bool) -> Histogram:
+        """The series of how long operators' changes of topics took."""
+        return self._topic_create_ms.series(_status(is_done), _flag(is_system))
+
+    def group_created(self, is_done: bool) -> Histogram:
+        """The series of how long operators' changes of groups took."""
+        return self._group_create_ms.series(_status(is_done))
 
     def incoming(self, topic: str, message_type: str) -> Incoming | None:
         """The series of what is sent to a topic, to keep; None for retry and dead-letter topics, which count for nobody."""
@@ -158,8 +166,14 @@ class Metrics:
         for family in self._counted:
             family.forget(label, value)
 
+    @property
+    def names(self) -> list[str]:
+        """The names of all metrics."""
+        return [name for family in self._families for name in family.names]
+
     def render(self) -> Iterator[bytes]:
         """The text of all metrics, in pieces between which others may have a turn."""
+        self._sources.collect()
         return render(self._families)
 
     def _counter(self, name: str, help_text: str, labels: Sequence[str], fixed: Mapping[str, str] | None = None) -> SeriesFamily[Count]:
@@ -196,6 +210,7 @@ class Metrics:
             ("broker_permission", "Broker permission"),
             ("topic_number", "Active topic number"),
             ("consumer_group_number", "Active subscription group number"),
+            ("loop_lag_milliseconds", "Longest wait for the event loop within the last minute"),
         )
         add(lambda: _pairs(sources.processor_queues()), ("processor",), ("processor_watermark", "Request processor watermark"))
         clients = "language", "version", "protocol_type"
@@ -300,6 +315,10 @@ def parse_labels(text: str) -> dict[str, str]:
 
 def _is_system_group(group: str) -> bool:
     return group.upper().startswith(SYSTEM_GROUP_PREFIX)
+
+
+def _status(is_done: bool) -> str:
+    return "success" if is_done else "failure"
 
 
 def _flag(value: bool) -> str:

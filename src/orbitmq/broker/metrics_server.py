@@ -3,7 +3,8 @@
 Knows nothing of what is measured: text comes from `render`, in pieces, with a turn for others after each. A connection carries one
 request and is closed, so nothing is kept for scrapers that go away.
 
-Invariants: a request has so many bytes and takes so long at most; so many connections are served at once, further ones are closed.
+Invariants: a request has so many bytes and takes so long at most; so many connections are served at once, and the oldest is closed for a
+further one: scrapers that stall keep no other out.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from http import HTTPStatus
 from typing import Final
 
 from orbitmq.common.errors import ConfigurationError
+from orbitmq.remoting.channel import address_text
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_BYTES_MAX: Final = 16_384
+_CHUNK_BYTES: Final = 256 * 1024
 CONNECTIONS_MAX: Final = 8
 
 log = logging.getLogger(__name__)
@@ -34,7 +37,7 @@ class MetricsServer:
         self._port = port
         self._timeout_s = timeout_ms / 1000
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], str] = {}  # and their peers, oldest first
 
     @property
     def address(self) -> tuple[str, int]:
@@ -72,10 +75,11 @@ class MetricsServer:
         task = asyncio.current_task()
         assert task is not None
         if len(self._connections) >= CONNECTIONS_MAX:
-            log.warning("metrics_refused connections=%d", CONNECTIONS_MAX)
-            writer.transport.abort()
-            return
-        self._connections.add(task)
+            oldest, peer = next(iter(self._connections.items()))
+            del self._connections[oldest]
+            oldest.cancel()
+            log.warning("metrics_connection_closed peer=%s why='%d connections are open, and it is the oldest'", peer, CONNECTIONS_MAX)
+        self._connections[task] = address_text(writer.get_extra_info("peername"))
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._serve(reader, writer)
@@ -84,7 +88,7 @@ class MetricsServer:
         except (TimeoutError, OSError, EOFError, asyncio.LimitOverrunError) as error:
             log.debug("metrics_connection_lost reason=%r", error)
         finally:
-            self._connections.discard(task)
+            self._connections.pop(task, None)
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -94,33 +98,40 @@ class MetricsServer:
         lines = [
             f"HTTP/1.1 {status.value} {status.phrase}",
             f"Content-Type: {content_type}",
-            f"Content-Length: {len(body)}",
+            f"Content-Length: {sum(map(len, body))}",
             "Connection: close",
         ]
         if status is HTTPStatus.METHOD_NOT_ALLOWED:
             lines.append("Allow: GET, HEAD")
         writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
-        if method != "HEAD":
-            writer.write(body)
+        for chunk in body if method != "HEAD" else ():
+            writer.write(chunk)
+            await writer.drain()
+            await asyncio.sleep(0)
         await writer.drain()
 
-    async def _answer(self, method: str, path: str) -> tuple[HTTPStatus, str, bytes]:
+    async def _answer(self, method: str, path: str) -> tuple[HTTPStatus, str, list[bytes]]:
         plain = "text/plain; charset=utf-8"
         if method not in ("GET", "HEAD"):
-            return HTTPStatus.METHOD_NOT_ALLOWED, plain, b"Only GET and HEAD are served.\n"
+            return HTTPStatus.METHOD_NOT_ALLOWED, plain, [b"Only GET and HEAD are served.\n"]
         if path == "/-/healthy":
-            return HTTPStatus.OK, plain, b"Exporter is healthy.\n"
+            return HTTPStatus.OK, plain, [b"Exporter is healthy.\n"]
         if path.rstrip("/") != "/metrics":
-            return HTTPStatus.NOT_FOUND, plain, b"Metrics are at /metrics.\n"
+            return HTTPStatus.NOT_FOUND, plain, [b"Metrics are at /metrics.\n"]
         try:
             return HTTPStatus.OK, CONTENT_TYPE, await self._metrics()
         except Exception:
             log.exception("metrics_failed")
-            return HTTPStatus.INTERNAL_SERVER_ERROR, plain, b"Reading the metrics failed; the broker's log says why.\n"
+            return HTTPStatus.INTERNAL_SERVER_ERROR, plain, [b"Reading the metrics failed; the broker's log says why.\n"]
 
-    async def _metrics(self) -> bytes:
+    async def _metrics(self) -> list[bytes]:
+        """The text in chunks of a size that is written in no time."""
+        chunks: list[bytes] = []
         text = bytearray()
         for piece in self._render():
             text += piece
+            if len(text) >= _CHUNK_BYTES:
+                chunks.append(bytes(text))
+                text.clear()
             await asyncio.sleep(0)
-        return bytes(text)
+        return [*chunks, bytes(text)]

@@ -24,6 +24,7 @@ from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.nameserver import QueryDataVersionResponseHeader
 from orbitmq.remoting.client import RemotingClient
 from orbitmq.remoting.name_servers import address_server_url, look_up, parse_list, split_address
+from orbitmq.remoting.slices import finish_between
 
 FIRST_PERIOD_S: Final = 10.0  # after the start: name servers that start with the broker need not wait a whole period
 FAREWELL_TIMEOUT_MS: Final = 3000
@@ -246,7 +247,7 @@ class NameServerLink:
             self._settings, self._identity, self._topics, names, filter_servers=self._filter_servers(), compressed=compressed
         )
         for request in requests:
-            response = await self._ask(address, request)
+            response = await self._ask(address, await finish_between(request))
             self._answered(RegistrationAnswer.decode(address, response))
 
     async def _register_topics(self, name_server: _NameServer, names: Iterable[str]) -> bool:

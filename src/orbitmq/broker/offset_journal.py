@@ -26,8 +26,10 @@ the JSON does not have yet. Thread rule: the loop thread owns it.
 
 from __future__ import annotations
 
+import errno
 import logging
 import zlib
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct
@@ -59,17 +61,16 @@ class OffsetChanges:
     def __init__(self) -> None:
         self.items: dict[tuple[str, int | None], int] = {}
 
-    def drop(self, key: str) -> None:
-        for item in [item for item in self.items if item[0] == key]:
+    def drop(self, *keys: str) -> None:
+        """Note that keys were dropped; all changes are looked at once, however many keys there are."""
+        dropped = frozenset(keys)
+        for item in [item for item in self.items if item[0] in dropped]:
             del self.items[item]
-        self.items[key, None] = 0
+        self.items.update({(key, None): 0 for key in keys})
 
     def add(self, later: OffsetChanges) -> None:
-        for (key, queue_id), offset in later.items.items():
-            if queue_id is None:
-                self.drop(key)
-            else:
-                self.items[key, queue_id] = offset
+        self.drop(*[key for key, queue_id in later.items if queue_id is None])
+        self.items.update({item: offset for item, offset in later.items.items() if item[1] is not None})
 
 
 class OffsetJournal:
@@ -84,6 +85,7 @@ class OffsetJournal:
         self._pending = OffsetChanges()  # not written yet
         self._since_snapshot: OffsetChanges | None = None  # written since then, while a save is under way
         self._fails = False
+        self._unstarted: tuple[bytes, OffsetChanges] | None = None  # what the journal begins with once there is room for it
 
     def replay(self, json_digest: bytes) -> OffsetChanges:
         """The changes that continue the JSON of that digest; none when the journal continues another one."""
@@ -101,11 +103,18 @@ class OffsetJournal:
         return OffsetChanges()
 
     def start(self, json_digest: bytes, changes: OffsetChanges) -> None:
-        """Begin a journal that continues the JSON of that digest and holds the changes already; StoreError when the disk takes none."""
+        """Begin a journal that continues the JSON of that digest and holds the changes already; StoreError when the disk takes none.
+
+        On a full disk the journal of the last run stays, which says the same, and the new one begins with the first flush that has room.
+        """
         try:
             self._files.make_folder(self._path.parent)
             self._replace(json_digest, changes)
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                log.warning("offset_journal_not_begun file=%s reason=%r, it is tried again", self._path, error)
+                self._unstarted = json_digest, changes
+                return
             raise StoreError(
                 f"the journal of offsets {self._path} cannot be written: {error}; free or mend its disk, then start again"
             ) from error
@@ -114,9 +123,13 @@ class OffsetJournal:
         """Take note that the offset of a queue was set; `flush` writes it."""
         self._pending.items[key, queue_id] = offset
 
-    def drop(self, key: str) -> None:
-        """Take note that all queues of a key were dropped; `flush` writes it."""
-        self._pending.drop(key)
+    def put_all(self, key: str, offsets: Mapping[int, int]) -> None:
+        """Take note that the offsets of many queues were set; `flush` writes them."""
+        self._pending.items.update({(key, queue_id): offset for queue_id, offset in offsets.items()})
+
+    def drop(self, *keys: str) -> None:
+        """Take note that all queues of keys were dropped; `flush` writes it."""
+        self._pending.drop(*keys)
 
     def flush(self) -> bool:
         """Write what was noted; False when the disk did not take it, and then the next call tries again."""
@@ -161,6 +174,9 @@ class OffsetJournal:
 
     def _append(self, record: bytes = b"") -> None:
         """Write the pending changes and the record; what a failed write left is written over by the next."""
+        if self._unstarted is not None:
+            self._replace(*self._unstarted)
+            self._unstarted = None
         data, new_ids = _encoded(self._pending, self._ids)
         self._files.pwrite(self._descriptor, data + record, self._length)
         self._length += len(data) + len(record)

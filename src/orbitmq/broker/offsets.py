@@ -17,9 +17,11 @@ from typing import Final
 from orbitmq.broker.config_file import ConfigFile, Encoder
 from orbitmq.broker.offset_journal import OffsetJournal
 from orbitmq.common.clock import Clock
+from orbitmq.common.slices import SLICE_UNITS, Slices, finish, slices_of
 from orbitmq.protocol.bodies.nameserver import DataVersion
 from orbitmq.protocol.bodies.offsets import SEPARATOR, ConsumerOffsets, split_key
 from orbitmq.protocol.bodies.topics import next_version
+from orbitmq.store.types import QueueKey, QueueOffset
 
 VERSION_STEP: Final = 500
 
@@ -37,7 +39,7 @@ class _Queues:
 
 
 class Offsets:
-    """See above. `server_side_reset` (useServerSideResetOffset) may be changed while the broker runs."""
+    """See above. `server_side_reset` (useServerSideResetOffset) and `version_step` may be changed while the broker runs."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class Offsets:
         self._file = file
         self._journal = journal
         self._clock = clock
-        self._version_step = version_step
+        self.version_step = version_step
         self._state_version = state_version
         self._table: dict[str, _Queues] = {}  # by `topic@group`, in the order of the file
         self._groups: dict[str, dict[str, _Queues]] = {}  # the same by group, then topic
@@ -91,7 +93,7 @@ class Offsets:
             log.warning("offset_not_committed client=%s group=%s topic=%s queue=%d offset=%d", client, group, topic, queue_id, offset)
             return
         self._commits += 1
-        if self._commits % self._version_step == 0:
+        if self._commits % self.version_step == 0:
             self._version = next_version(self._version, self._clock.now_ms(), self._state_version())
         try:
             queues = self._groups[group][topic]
@@ -149,6 +151,15 @@ class Offsets:
         self._is_changed = True
         log.info("offset_reset group=%s topic=%s queue=%d offset=%d", group, topic, queue_id, offset)
 
+    def assign_resets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Do what `assign_reset` does for many queues, all at once; none of them is below zero."""
+        self._resets.update({(group, topic, queue_id): offset for queue_id, offset in offsets.items()})
+        queues = self._add(_key(group, topic))
+        queues.offsets.update(offsets)
+        self._journal.put_all(queues.key, offsets)
+        self._is_changed = True
+        log.info("offsets_reset group=%s topic=%s queues=%d", group, topic, len(offsets))
+
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset waits for the consumer of the queue."""
         return bool(self._resets) and (group, topic, queue_id) in self._resets
@@ -172,6 +183,15 @@ class Offsets:
         """The groups that committed anything in the topic."""
         return {group for group, topics in self._groups.items() if topic in topics}
 
+    def consumed_by_all(self, queue: QueueKey) -> QueueOffset | None:
+        """Up to which offset every group of the topic has consumed the queue; None when the topic has no group.
+
+        A group that committed in the topic, but not in this queue, has consumed nothing of it.
+        """
+        topic, queue_id = queue
+        committed = [max(topics[topic].offsets.get(queue_id, 0), 0) for topics in self._groups.values() if topic in topics]
+        return QueueOffset(min(committed)) if committed else None
+
     def clone(self, source: str, target: str, topic: str) -> None:
         """Give the target group the progress of the source in the topic; nothing when the source has none."""
         queues = self._find(source, topic)
@@ -187,15 +207,25 @@ class Offsets:
 
     def delete_topic(self, topic: str) -> None:
         """Forget the progress of all groups in a topic."""
-        self._delete([topics[topic] for topics in self._groups.values() if topic in topics])
+        finish(self.delete_topic_in_slices(topic))
+
+    def delete_topic_in_slices(self, topic: str) -> Slices[None]:
+        """Forget the progress of all groups in a topic at once; only the log is written in slices."""
+        deleted = self._delete([topics[topic] for topics in self._groups.values() if topic in topics])
         self._pulls = {pair: queues for pair, queues in self._pulls.items() if pair[1] != topic}
         self._resets = {reset: offset for reset, offset in self._resets.items() if reset[1] != topic}
+        yield from _log_deleted(deleted)
 
     def delete_group(self, group: str) -> None:
         """Forget the progress of a group in all topics."""
-        self._delete(list(self._groups.get(group, {}).values()))
+        finish(self.delete_group_in_slices(group))
+
+    def delete_group_in_slices(self, group: str) -> Slices[None]:
+        """Forget the progress of a group in all topics at once; only the log is written in slices."""
+        deleted = self._delete(list(self._groups.get(group, {}).values()))
         self._pulls = {pair: queues for pair, queues in self._pulls.items() if pair[0] != group}
         self._resets = {reset: offset for reset, offset in self._resets.items() if reset[0] != group}
+        yield from _log_deleted(deleted)
 
     # Files.
 
@@ -229,6 +259,15 @@ class Offsets:
     def encode(self, *, pretty: bool = True) -> bytes:
         """The content of the file as the tables are now, or compact, as a slave asks for it."""
         return self._content().encode(pretty=pretty)
+
+    def encode_in_slices(self) -> Slices[bytes]:
+        """Do what `encode` does, compact: the keys are those of the first slice, their offsets as they are when it comes to them."""
+        now = ConsumerOffsets(
+            offsets={key: queues.offsets for key, queues in self._table.items()},
+            pull_offsets={_key(*names): queues for names, queues in self._pulls.items()},
+            version=self._version,
+        )
+        return now.encode_in_slices()
 
     def _snapshot(self) -> Encoder:
         self._journal.snapshot_taken()
@@ -265,12 +304,21 @@ class Offsets:
             if not topics:
                 del self._groups[names[1]]
 
-    def _delete(self, deleted: list[_Queues]) -> None:
+    def _delete(self, deleted: list[_Queues]) -> list[_Queues]:
         for queues in deleted:
-            log.info("offsets_deleted key=%s offsets=%s", queues.key, queues.offsets)
             self._remove(queues.key)
-            self._journal.drop(queues.key)
+        if deleted:
+            self._journal.drop(*[queues.key for queues in deleted])
             self._is_changed = True
+        return deleted
+
+
+def _log_deleted(deleted: list[_Queues]) -> Slices[None]:
+    for part in slices_of(deleted):
+        for queues in part:
+            log.info("offsets_deleted key=%s offsets=%s", queues.key, queues.offsets)
+        if len(part) == SLICE_UNITS:
+            yield
 
 
 def _key(group: str, topic: str) -> str:

@@ -6,15 +6,18 @@ tried again as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from orbitmq.broker.plugins.interfaces import PluggableStore
 from orbitmq.broker.processors.send import SendListener
+from orbitmq.common.errors import StoreError
 from orbitmq.message import properties
+from orbitmq.message.message_type import MessageType
 from orbitmq.message.record_write import Message
 from orbitmq.message.stored_message import StoredMessage
 from orbitmq.store.log_batch import Appended
 from orbitmq.store.message_store import MessageStore
+from orbitmq.store.types import LogOffset
 
 
 class OwnMessages:
@@ -25,16 +28,31 @@ class OwnMessages:
         self._messages = messages
         self._listener = listener
 
-    def put(self, *messages: Message) -> Sequence[Appended]:
-        """Store them in one write, in that order, all or none; StoreError or MessageIllegal when not."""
+    @property
+    def log_end(self) -> int:
+        """Where in the commit log the next write begins."""
+        return self._store.log.end_offset
+
+    def written_since(self, log_begin: int) -> Iterator[LogOffset]:
+        """Where the records of the commit log begin, from an offset on; up to one that is damaged."""
+        if self._store.log.min_offset <= log_begin < self._store.log.end_offset:
+            for record in self._store.log.scan(LogOffset(log_begin), check_body=False):
+                yield LogOffset(record.log_offset)
+
+    def put(self, *messages: Message, message_type: MessageType = MessageType.NORMAL) -> Sequence[Appended]:
+        """Store them, as messages of that type, in one write, in that order, all or none; StoreError or MessageIllegal when not."""
+        begun_ms = self._listener.monotonic_ms()
         try:
             appended = [self._messages.append(message) for message in messages]
             self._store.commit()
-        except BaseException:
+        except BaseException as error:
             self._store.log.discard()
+            if isinstance(error, StoreError):
+                self._listener.put_failed(self._listener.monotonic_ms() - begun_ms, len(messages))
             raise
         for message, place in zip(messages, appended, strict=True):
-            self._listener.stored(bytes(message.topic).decode(), 1, place.size)
+            self._listener.stored(bytes(message.topic).decode(), 1, place.size, message_type)
+        self._listener.put_took(self._listener.monotonic_ms() - begun_ms, len(messages))
         return appended
 
 

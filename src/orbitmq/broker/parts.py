@@ -49,7 +49,7 @@ from orbitmq.broker.transactions.counts import HalfCounts
 from orbitmq.broker.transactions.service import Transactions
 from orbitmq.broker.water_marks import Queue, WaterMark, WaterMarks
 from orbitmq.common.clock import Clock
-from orbitmq.common.errors import ConfigurationError
+from orbitmq.common.errors import ConfigurationError, StoreError
 from orbitmq.common.topic_names import WAITING_TOPICS
 from orbitmq.message import hosts, properties, record
 from orbitmq.message.message_id import UniqueIds
@@ -57,7 +57,22 @@ from orbitmq.remoting.client import RemotingClient
 from orbitmq.remoting.settings import client_config
 from orbitmq.store.file_layer import FileLayer
 from orbitmq.store.message_store import MessageStore
+from orbitmq.store.queue_retention import QueueRetention
 from orbitmq.store.types import LogOffset
+
+
+class _TopicMessages:
+    """What topics ask of the store, which is built after them."""
+
+    def __init__(self, store: Callable[[], MessageStore]) -> None:
+        self._store = store
+
+    def has_messages(self, topic: str) -> bool:
+        return self._store().queues.has_messages(topic)
+
+    def log_end(self) -> int:
+        log = self._store().log
+        return max(log.end_offset, log.batch.end)
 
 
 class Parts:
@@ -72,7 +87,7 @@ class Parts:
         self.random = Random()
         self.access = _access(config, clock, lambda offset: self._topic_at(LogOffset(offset)))
         self.client = RemotingClient(client_config(config), clock, hooks=self.access.signers)
-        self.tables = Tables(config, clock, layer, loop, lambda names: self.link.topics_changed(names))
+        self.tables = Tables(config, clock, layer, loop, lambda names: self.link.topics_changed(names), _TopicMessages(lambda: self.store))
         self.identity = BrokerIdentity.of(config, config.listen_port)
         self.filter_servers = FilterServers()
         self.link = NameServerLink(
@@ -80,17 +95,22 @@ class Parts:
         )
         self.store_host = _store_host(config)
         self.store = MessageStore(
-            layer, clock, store_config(config), self.store_host, notify=lambda: loop.call_soon_threadsafe(self.on_store_news)
+            layer,
+            clock,
+            store_config(config),
+            self.store_host,
+            notify=lambda: loop.call_soon_threadsafe(self.on_store_news),
+            lives=self.tables.topics,
         )
         self.messages = plugged(self.store, config.message_store_plug_in)
         self.store.log.files.read_ahead(config.data_read_ahead_enable)
-        self.store.retention.queues.is_system_topic = self.tables.topics.is_system
+        _tell_retention(self.store.retention.queues, self.tables)
         self.producers, self.consumers, self.locks = Producers(), Consumers(), QueueLocks()
         self.hold = PullHold(_long_polling(config))
         self.unique_ids = UniqueIds(
             address=self.store_host[:-4], pid=os.getpid(), process_number=self.random.getrandbits(32), now_ms=clock.now_ms
         )
-        self.figures = Figures(clock.now_ms(), config.broker_cluster_name, self.tables.topics.is_system)
+        self.figures = Figures(clock, config.broker_cluster_name, self.tables.topics.is_system)
         self.admission, self.water_marks = _admission(config, self.store)
         self.info = RuntimeInfo(config, self.store, self.figures.store, clock, self.water_marks.of)
         self.own = OwnMessages(self.store, self.messages, self.figures)
@@ -99,6 +119,20 @@ class Parts:
         self.half_counts = HalfCounts(self.tables.transactions_file, clock, lambda: self.figures.metrics)
         self.transactions = _transactions(self)
         self.window = DedupWindow(config.dedup_window_ms, config.dedup_window_keys_max) if config.dedup_window_ms else None
+
+    def close_store(self) -> None:
+        """Stop the store; StoreError when it could not bring everything to disk, and the next start has to recover it."""
+        self.store.close()
+        if self.store.unclean_reason is not None:
+            raise StoreError(f"the store was not stopped cleanly, and is recovered at the next start: {self.store.unclean_reason}")
+
+    def load_tables(self) -> None:
+        """Read topics, groups and offsets; topics that their file lacks are made again from the store's queues."""
+        self.tables.load()
+        counts: dict[str, int] = {}
+        for key in (*self.store.queues.plain, *self.store.queues.batch):
+            counts[key.topic] = max(counts.get(key.topic, 0), key.queue_id + 1)
+        self.tables.topics.restore(counts)
 
     def learn_sent(self) -> None:
         """Read from the log which messages are not to be stored twice."""
@@ -109,7 +143,9 @@ class Parts:
         """Take over what of the configuration changed."""
         self.tables.follow_config()
         self.hold.config = _long_polling(self.config)
-        self.store.retention.config = store_config(self.config)
+        self.store.follow(store_config(self.config))
+        self.client.config = client_config(self.config)
+        self.later.levels.progress.version_step = self.config.delay_offset_update_version_step
         self.store.log.files.read_ahead(self.config.data_read_ahead_enable)
 
     def when_topics_are_known(self, callback: SavedCallback) -> None:
@@ -135,6 +171,13 @@ class Parts:
             self.tables.topics.mark_ordered(answer.order_topics)
 
 
+def _tell_retention(retention: QueueRetention, tables: Tables) -> None:
+    """What the retention has to know about topics and groups."""
+    retention.is_system_topic = tables.topics.is_system
+    retention.topic_reserve = tables.topics.reserve_ms
+    retention.consumed_offset = tables.offsets.consumed_by_all
+
+
 def _later(parts: Parts) -> Later:
     """Who delivers the messages that `parts.delay` lets wait."""
     config, store = parts.config, parts.store
@@ -146,7 +189,7 @@ def _later(parts: Parts) -> Later:
         version_step=config.delay_offset_update_version_step,
     )
     levels = Levels(store.config.delay_levels_ms)
-    delivery = LevelDelivery(levels, progress, store.queues, parts.messages.reads, parts.own)
+    delivery = LevelDelivery(levels, progress, store.queues, parts.messages.reads, parts.own, parts.figures)
     later = Later(parts.clock, store, delivery, _timed(parts) if config.timer_wheel_enable else None)
     parts.delay.level_expected, parts.delay.timed_expected = later.expect_level, later.expect_timed
     parts.info.of_later = later.runtime_info

@@ -20,7 +20,7 @@ class Producers:
 
     def __init__(self) -> None:
         self._memberships = Memberships()
-        self._channels: dict[str, dict[Channel, None]] = {}  # by client id, the one that joined last at the end
+        self._channels: dict[str, dict[Channel, int]] = {}  # by client id and connection, newest last: in how many groups
         self._turn = 0
 
     def __iter__(self) -> Iterator[str]:
@@ -58,10 +58,9 @@ class Producers:
             log.info("producer_joined group=%s client=%s peer=%s", group, info.client_id, channel.remote_address)
         if joined or old_id != info.client_id:
             channels = self._channels.setdefault(info.client_id, {})
-            channels.pop(channel, None)
-            channels[channel] = None
+            channels[channel] = channels.pop(channel, 0) + 1  # which makes it the last
         if old_id is not None and old_id != info.client_id:
-            self._forget_unless_used(old_id, channel)
+            self._left_a_group(old_id, channel)
         return joined
 
     def unregister(self, group: str, channel: Channel) -> bool:
@@ -70,32 +69,35 @@ class Producers:
         if member is None:
             return False
         log.info("producer_left group=%s client=%s peer=%s", group, member.info.client_id, channel.remote_address)
-        self._forget_unless_used(member.info.client_id, channel)
+        self._left_a_group(member.info.client_id, channel)
         return True
 
-    def on_close(self, channel: Channel) -> None:
-        """Take away whoever was reached by a connection that is gone."""
+    def on_close(self, channel: Channel) -> Iterator[str]:
+        """Take a connection that is gone out of its groups, one for each step of the iterator."""
         for group in self._memberships.groups_of(channel):
             self.unregister(group, channel)
+            yield group
+
+    def groups_of(self, channel: Channel) -> list[str]:
+        """The groups that are joined by a connection."""
+        return self._memberships.groups_of(channel)
 
     def hear_all(self, now_ms: int) -> None:
         """Take a sign of life from every client."""
         self._memberships.hear_all(now_ms)
 
-    def scan(self, now_ms: int) -> list[Channel]:
-        """Take away the clients that were silent for too long; their connections are to be closed."""
-        silent = self._memberships.silent(now_ms)
-        for group, member in silent:
-            log.warning("producer_expired group=%s client=%s peer=%s", group, member.info.client_id, member.channel.remote_address)
-            self.unregister(group, member.channel)
-        return list(dict.fromkeys(member.channel for _, member in silent))
+    def scan(self, now_ms: int) -> Iterator[Channel]:
+        """Take away the clients that were silent for too long, one for each step; their connections are to be closed."""
+        for group, member in self._memberships.silent(now_ms):
+            if self.unregister(group, member.channel):
+                log.warning("producer_expired group=%s client=%s peer=%s", group, member.info.client_id, member.channel.remote_address)
+                yield member.channel
 
-    def _forget_unless_used(self, client_id: str, channel: Channel) -> None:
+    def _left_a_group(self, client_id: str, channel: Channel) -> None:
         """The client is reached by the connection no more, unless it is in another group by it."""
-        members = (self._memberships.members(group)[channel] for group in self._memberships.groups_of(channel))
-        if any(member.info.client_id == client_id for member in members):
-            return
         channels = self._channels[client_id]
-        del channels[channel]
+        channels[channel] -= 1
+        if channels[channel] == 0:
+            del channels[channel]
         if not channels:
             del self._channels[client_id]

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.settings.link import LinkSettings
+from orbitmq.common.slices import Slices
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.nameserver import PERM_READ, PERM_WRITE, DataVersion, QueueData, TopicConfig, TopicRouteData, decode_kv_table
 from orbitmq.protocol.bodies.registration import RegisterBrokerBody, body_crc32
@@ -33,7 +34,7 @@ class BrokerIdentity:
     broker_name: str
     broker_id: int
     address: str
-    ha_address: str
+    ha_address: str = ""  # name servers need the field, and take an empty one: nothing listens for slaves
     zone: str | None = None
 
     @classmethod
@@ -44,7 +45,6 @@ class BrokerIdentity:
             broker_name=config.broker_name,
             broker_id=config.broker_id,
             address=_joined(config.broker_ip1, listen_port),
-            ha_address=_joined(config.broker_ip2, config.ha_listen_port or listen_port + 1),
             zone=config.zone,
         )
 
@@ -77,8 +77,8 @@ def registrations(
     *,
     filter_servers: Iterable[str] = (),
     compressed: bool = False,
-) -> Iterator[RemotingCommand]:
-    """The requests, mostly one, that bring all topics, or those of `names` that are there, as they are now."""
+) -> Iterator[Slices[RemotingCommand]]:
+    """The requests, mostly one, that bring all topics, or those of `names` that are there, as they are now; each made in slices."""
     version = topics.data_version
     shown = [_as_shown(settings, topic) for topic in _chosen(topics, names)]
     if names is not None and not shown:
@@ -87,19 +87,23 @@ def registrations(
     for at in range(0, len(shown) or 1, size):
         part = {topic.name: topic for topic in shown[at : at + size]}
         body = RegisterBrokerBody(data_version=version, topics=part, filter_servers=list(filter_servers))
-        content = body.encode(compressed=compressed)
-        header = headers.RegisterBrokerRequestHeader(
-            broker_name=identity.broker_name,
-            broker_addr=identity.address,
-            cluster_name=identity.cluster_name,
-            ha_server_addr=identity.ha_address,
-            broker_id=identity.broker_id,
-            enable_acting_master=False,
-            compressed=compressed,
-            body_crc32=body_crc32(content),
-            zone_name=identity.zone,
-        )
-        yield RemotingCommand.request(RequestCode.REGISTER_BROKER, header, content)
+        yield _registration(identity, body, compressed=compressed)
+
+
+def _registration(identity: BrokerIdentity, body: RegisterBrokerBody, *, compressed: bool) -> Slices[RemotingCommand]:
+    content = yield from body.encode_in_slices(compressed=compressed)
+    header = headers.RegisterBrokerRequestHeader(
+        broker_name=identity.broker_name,
+        broker_addr=identity.address,
+        cluster_name=identity.cluster_name,
+        ha_server_addr=identity.ha_address,
+        broker_id=identity.broker_id,
+        enable_acting_master=False,
+        compressed=compressed,
+        body_crc32=body_crc32(content),
+        zone_name=identity.zone,
+    )
+    return RemotingCommand.request(RequestCode.REGISTER_BROKER, header, content)
 
 
 def topic_registrations(

@@ -9,7 +9,8 @@ import logging
 from functools import partial
 
 from orbitmq.broker.config_file import ConfigFile, Encoder
-from orbitmq.protocol.bodies.request_modes import RequestMode, decode_modes, encode_modes
+from orbitmq.common.slices import Slices
+from orbitmq.protocol.bodies.request_modes import RequestMode, decode_modes, encode_modes, encode_modes_in_slices
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +34,9 @@ class RequestModes:
         self._table.setdefault(mode.topic, {})[mode.group] = mode
         self._file.changed()
 
-    def encode(self) -> bytes:
+    def encode(self) -> Slices[bytes]:
         """The answer to whoever asks for the whole table."""
-        return encode_modes(self._table)
+        return encode_modes_in_slices({topic: dict(groups) for topic, groups in self._table.items()})
 
     def _snapshot(self) -> Encoder:
         return partial(encode_modes, {topic: dict(groups) for topic, groups in self._table.items()}, pretty=True)

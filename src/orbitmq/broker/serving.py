@@ -15,6 +15,7 @@ from orbitmq.broker.admission import BEAT_MS
 from orbitmq.broker.clients import SCAN_PERIOD_MS
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.later import CLEAN_PERIOD_S
+from orbitmq.broker.figures import Figures
 from orbitmq.broker.filters.bit_maps import BitMaps
 from orbitmq.broker.filters.choosing import Filters
 from orbitmq.broker.gauges import Gauges
@@ -26,6 +27,7 @@ from orbitmq.broker.offsets import Offsets
 from orbitmq.broker.parts import Parts
 from orbitmq.broker.plugins.hooks import Hooks
 from orbitmq.broker.processors.broker_info import BrokerInfoProcessor
+from orbitmq.broker.processors.client_lists import ClientListProcessor
 from orbitmq.broker.processors.clients import ClientProcessor, ClientRules
 from orbitmq.broker.processors.consumer_offsets import ConsumerOffsetProcessor
 from orbitmq.broker.processors.filter_servers import FilterServerProcessor
@@ -50,10 +52,12 @@ from orbitmq.broker.water_marks import Queue, WaterMark
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import ByteLink, Channel
-from orbitmq.remoting.dispatch import Dispatcher, LaneLimits, Processor
+from orbitmq.remoting.dispatch import Dispatcher, Processor
 from orbitmq.remoting.endpoint import Taker
-from orbitmq.remoting.server import RemotingServer
+from orbitmq.remoting.lanes import LaneLimits
+from orbitmq.remoting.server import RemotingServer, budgets_of
 from orbitmq.remoting.settings import server_config
+from orbitmq.remoting.slices import SliceQueue
 
 _EXPIRY_PERIOD_S: Final = 0.25  # how exactly a held pull's time is kept
 _FIGURES_PERIOD_S: Final = 1.0
@@ -68,8 +72,15 @@ class Serving:
         config, clock, tables, store, figures = parts.config, parts.clock, parts.tables, parts.store, parts.figures
         self._parts = parts
         self._hooks = hooks = Hooks(clock.monotonic_ms)
-        guards, most = parts.access.guards, config.max_requests_in_flight
-        self.dispatcher = Dispatcher(clock, hooks.around_requests, guards=guards, requests_in_flight_max=most)
+        self.slices = slices = SliceQueue()
+        self.dispatcher = Dispatcher(
+            clock,
+            hooks.around_requests,
+            guards=parts.access.guards,
+            requests_in_flight_max=config.max_requests_in_flight,
+            bytes_in_flight_max=config.max_request_bytes_in_flight,
+            answered=figures.answered,
+        )
         self._sends = SendProcessor(
             config,
             tables.topics,
@@ -97,20 +108,22 @@ class Serving:
             parts.consumers,
             parts.messages.reads,
             parts.hold,
-            clock.monotonic_ms,
+            clock,
             figures,
             Filters(config, tables.filters),
             store.reads.record_of,
+            slices,
             hooks.found,
         )
         store.dispatcher.listeners.append(self._pulls.arrived)
         store.dispatcher.is_awaited = lambda: len(parts.hold) > 0
         store.dispatcher.bits_of = BitMaps(config, tables.filters).of
-        self._clients = _clients(parts)
+        self._clients = _clients(parts, slices)
         self._filter_servers = FilterServerProcessor(config, parts.filter_servers, clock)
         self._lane = lane = self.dispatcher.add_lane(_lane_limits(config))
         parts.water_marks.add("admin", Queue(read=self._administration, limits=lambda: _marks_of(lane.limits), cause=lane.limits.name))
         processors: list[Processor] = [hooks.around_sends(self._sends), self._pulls, self._clients, self._filter_servers, *self._others()]
+        processors.append(self._client_lists())
         transactions = self._transactions()
         self._sends.is_undone = transactions.is_undone
         processors += [self._send_back(hooks), transactions, self._later(), parts.access.of_users]
@@ -120,10 +133,24 @@ class Serving:
                 self.dispatcher.register(code, handler, lane=lane if asyncio.iscoroutinefunction(handler) else None)
         self._serve_replies()
         self.dispatcher.register_default(_unserved)
+        self.figures = figures
         self.metrics = figures.metrics = self._metrics()
         self.upkeep = Upkeep(clock, store, self._chores())
         parts.on_store_news = self.upkeep.tick_store
         self.servers = self._servers()
+
+    def _client_lists(self) -> ClientListProcessor:
+        parts = self._parts
+        return ClientListProcessor(
+            parts.config.broker_name,
+            producers=parts.producers,
+            consumers=parts.consumers,
+            groups=parts.tables.groups,
+            topics=parts.tables.topics,
+            record_at=parts.messages.reads.record_at,
+            clock=parts.clock,
+            conflicts=self._clients.conflicts,
+        )
 
     def _transactions(self) -> TransactionProcessor:
         parts = self._parts
@@ -131,7 +158,7 @@ class Serving:
             parts.config,
             parts.transactions,
             record_at=parts.messages.reads.record_at,
-            answers=SafeAnswers(parts.store, parts.tables.topics),
+            answers=SafeAnswers(parts.store, parts.tables.topics, parts.figures),
             now_ms=parts.clock.now_ms,
         )
 
@@ -142,7 +169,7 @@ class Serving:
             later=parts.later,
             delay=parts.delay,
             own=parts.own,
-            answers=SafeAnswers(parts.store, parts.tables.topics),
+            answers=SafeAnswers(parts.store, parts.tables.topics, parts.figures),
             topics=parts.tables.topics,
             now_ms=parts.clock.now_ms,
         )
@@ -154,7 +181,7 @@ class Serving:
             topics=parts.tables.topics,
             groups=parts.tables.groups,
             own=parts.own,
-            answers=SafeAnswers(parts.store, parts.tables.topics),
+            answers=SafeAnswers(parts.store, parts.tables.topics, parts.figures),
             record_at=parts.messages.reads.record_at,
             delay=parts.delay,
             listener=parts.figures,
@@ -171,7 +198,7 @@ class Serving:
             sends=self._sends,
             producers=parts.producers,
             own=parts.own,
-            answers=SafeAnswers(parts.store, parts.tables.topics),
+            answers=SafeAnswers(parts.store, parts.tables.topics, parts.figures),
             now_ms=parts.clock.now_ms,
         )
         self._reply_lane = self.dispatcher.add_lane(_reply_limits(parts.config))
@@ -179,18 +206,18 @@ class Serving:
             self.dispatcher.register(code, handler, lane=self._reply_lane)
 
     def _chores(self) -> list[Chore]:
-        parts, offsets = self._parts, self._parts.tables.offsets
-        slow_consumers = SlowConsumers(parts.config, offsets, parts.tables.groups, parts.store)
+        parts, offsets, config = self._parts, self._parts.tables.offsets, self._parts.config
+        slow_consumers = SlowConsumers(config, offsets, parts.tables.groups, parts.store)
         return [
             Chore(BEAT_MS / 1000, self._beat),
             Chore(_EXPIRY_PERIOD_S, self._pulls.expire),
             Chore(_FIGURES_PERIOD_S, lambda: parts.figures.tick(parts.clock.now_ms())),
-            Chore(parts.config.flush_consumer_offset_interval / 1000, offsets.save_soon),
-            Chore(parts.config.flush_delay_offset_interval / 1000, parts.later.levels.save_soon),
-            Chore(parts.config.timer_flush_interval_ms / 1000, parts.later.save_timer),
+            Chore(lambda: config.flush_consumer_offset_interval / 1000, offsets.save_soon),
+            Chore(lambda: config.flush_delay_offset_interval / 1000, parts.later.levels.save_soon),
+            Chore(lambda: config.timer_flush_interval_ms / 1000, parts.later.save_timer),
             Chore(CLEAN_PERIOD_S, parts.later.clean_timer),
             Chore(TRANSACTIONS_PERIOD_S, parts.transactions.tick),
-            Chore(parts.config.transaction_metric_flush_interval / 1000, parts.half_counts.save_soon),
+            Chore(lambda: config.transaction_metric_flush_interval / 1000, parts.half_counts.save_soon),
             Chore(SCAN_PERIOD_MS / 1000, self._clients.scan),
             Chore(_FILTERS_PERIOD_S, parts.tables.filters.clean),
             Chore(SCAN_PERIOD_MS / 1000, self._filter_servers.scan),
@@ -224,6 +251,7 @@ class Serving:
                 when_saved=parts.when_topics_are_known,
                 put_tps=lambda topic: stats.tps(StatName.TOPIC_PUT_NUMS, topic),
                 deleted=self._topic_deleted,
+                listener=parts.figures,
             ),
             GroupProcessor(
                 config,
@@ -233,6 +261,7 @@ class Serving:
                 modes=tables.modes,
                 when_saved=tables.groups_file.when_saved,
                 deleted=self._group_deleted,
+                listener=parts.figures,
             ),
             BrokerInfoProcessor(
                 config,
@@ -272,6 +301,8 @@ class Serving:
         self._clients.rules = _client_rules(self._parts)
         self._lane.limits = _lane_limits(self._parts.config)
         self._reply_lane.limits = _reply_limits(self._parts.config)
+        for server in self.servers.values():
+            server.config = server_config(self._parts.config, server.config.port, server.config.believes_preamble_of)
 
     def _beat(self) -> None:
         """See how late the loop is, and how much waits."""
@@ -292,10 +323,13 @@ class Serving:
             consumers=parts.consumers,
             store=parts.store,
             permission=lambda: config.broker_permission,
+            loop_lag_ms=lambda: parts.admission.loop_lag.max_ms(parts.clock.monotonic_ms()),
             now_ms=parts.clock.now_ms,
             half_messages=parts.half_counts.rows,
             timer=parts.later.figures,
             timing_messages=parts.later.waiting,
+            timer_snapshot=parts.later.snapshot,
+            collect=parts.figures.collect,
         )
         identity = Identity(
             cluster=config.broker_cluster_name,
@@ -313,11 +347,12 @@ class Serving:
     def _servers(self) -> dict[str, RemotingServer]:
         """The main server and the fast one, which differ in their ports only."""
         config, offsets = self._parts.config, self._parts.tables.offsets
-        listeners = (_Connections(self._clients.on_close, self._filter_servers.on_close),)
+        listeners = (_Connections(self._parts.figures, self._clients.on_close, self._filter_servers.on_close),)
         believes = self._parts.access.believes_preamble_of
         ports = {"remoting server": config.listen_port, "fast remoting server": config.fast_listen_port}
+        budgets = budgets_of(server_config(config))
         servers = {
-            name: RemotingServer(server_config(config, port, believes), self.dispatcher, self._parts.clock, listeners)
+            name: RemotingServer(server_config(config, port, believes), self.dispatcher, self._parts.clock, listeners, budgets=budgets)
             for name, port in ports.items()
         }
         taker: Taker = _TurnEnd(offsets)
@@ -347,24 +382,29 @@ def _unserved(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
 
 
 class _Connections:
-    """Tells of connections that ended those who know whom they reached."""
+    """Counts what becomes of connections, and tells of those that ended whoever knows whom they reached."""
 
-    def __init__(self, *on_close: Callable[[Channel], None]) -> None:
+    def __init__(self, figures: Figures, *on_close: Callable[[Channel], None]) -> None:
+        self._figures = figures
         self._on_close = on_close
 
-    def on_connect(self, channel: Channel) -> None: ...
+    def on_connect(self, channel: Channel) -> None:
+        self._figures.channel_event("CONNECT")
 
     def on_close(self, channel: Channel) -> None:
+        self._figures.channel_event("CLOSE")
         for tell in self._on_close:
             tell(channel)
 
-    def on_exception(self, channel: Channel, problem: BaseException) -> None: ...
+    def on_exception(self, channel: Channel, problem: BaseException) -> None:
+        self._figures.channel_event("EXCEPTION")
 
-    def on_idle(self, channel: Channel) -> None: ...
+    def on_idle(self, channel: Channel) -> None:
+        self._figures.channel_event("IDLE")
 
 
 class _TurnEnd:
-    """Brings what a turn committed into the journal before any of its answers leaves."""
+    """Writes the offsets that were committed to their journal before any reply to a commit leaves."""
 
     def __init__(self, offsets: Offsets) -> None:
         self._offsets = offsets
@@ -375,8 +415,11 @@ class _TurnEnd:
     def end_turn(self) -> None:
         self._offsets.flush()
 
+    def before_send(self) -> None:
+        self._offsets.flush()
 
-def _clients(parts: Parts) -> ClientProcessor:
+
+def _clients(parts: Parts, slices: SliceQueue) -> ClientProcessor:
     return ClientProcessor(
         _client_rules(parts),
         producers=parts.producers,
@@ -386,8 +429,10 @@ def _clients(parts: Parts) -> ClientProcessor:
         groups=parts.tables.groups,
         topics=parts.tables.topics,
         filters=parts.tables.filters,
-        record_at=parts.messages.reads.record_at,
         clock=parts.clock,
+        access=parts.access,
+        listener=parts.figures,
+        slices=slices,
     )
 
 
@@ -414,7 +459,6 @@ def _marks_of(limits: LaneLimits) -> WaterMark:
 def _client_rules(parts: Parts) -> ClientRules:
     config = parts.config
     return ClientRules(
-        broker_name=config.broker_name,
         notify_consumer_ids_changed=config.notify_consumer_ids_changed_enable,
         reject_pull_consumers=config.reject_pull_consumer_enable,
         enable_property_filter=config.enable_property_filter,

@@ -13,10 +13,14 @@ from typing import Final, NamedTuple, Protocol
 
 from orbitmq.broker.groups import Groups
 from orbitmq.broker.offsets import Offsets
+from orbitmq.common.slices import Slices, slices_of
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.types import QueueOffset
 
 PERIOD_S: Final = 180.0
+
+_KEYS_PER_SLICE: Final = 500
+_PULLS_PER_SLICE: Final = 250
 
 log = logging.getLogger(__name__)
 
@@ -47,17 +51,20 @@ class SlowConsumers:
         self._store = store
         self._seen: set[_Pull] = set()
 
-    def check(self) -> None:
-        """Disable the groups that read too far behind."""
+    def check(self) -> Slices[None]:
+        """Disable the groups that read too far behind; in slices, so pulls meanwhile may be looked at now or next time."""
         if not self._settings.disable_consume_if_consumer_read_slowly:
             self._seen.clear()
             return
-        pulls = {
-            _Pull(group, topic, queue_id, offset)
-            for (group, topic), queues in self._offsets.pulls.items()
-            for queue_id, offset in queues.items()
-        }
-        for pull in sorted(pulls - self._seen):
+        pulls: set[_Pull] = set()
+        for part in slices_of(list(self._offsets.pulls.items()), _KEYS_PER_SLICE):
+            for (group, topic), queues in part:
+                pulls.update([_Pull(group, topic, queue_id, offset) for queue_id, offset in queues.items()])
+            if len(part) == _KEYS_PER_SLICE:
+                yield
+        for at, pull in enumerate([pull for pull in pulls if pull not in self._seen]):
+            if at % _PULLS_PER_SLICE == _PULLS_PER_SLICE - 1:
+                yield
             config = self._groups.table.get(pull.group)
             if config is not None and config.consume_enable and (behind := self._bytes_behind(pull)) > self._threshold:
                 self._groups.update(replace(config, consume_enable=False, attributes={}))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from itertools import islice
 from typing import Final, NamedTuple
@@ -153,9 +153,17 @@ class Counter:
 
 
 class Stats:
-    """All counters."""
+    """All counters. `collect` is called before any is read: who counts elsewhere hands it over then."""
 
-    def __init__(self, now_ms: int, *, counters_max: int = COUNTERS_MAX, idle_ms_max: int | None = IDLE_MS_MAX) -> None:
+    def __init__(
+        self,
+        now_ms: int,
+        *,
+        counters_max: int = COUNTERS_MAX,
+        idle_ms_max: int | None = IDLE_MS_MAX,
+        collect: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._collect = collect
         self._counters_max = counters_max
         self._idle_ms_max = idle_ms_max
         self._counters: dict[str, dict[str, Counter]] = {name: {} for name in StatName}
@@ -182,6 +190,7 @@ class Stats:
 
     def all_of(self, name: StatName) -> list[tuple[str, Counter]]:
         """Every key of a name, and its counter."""
+        self._collect()
         return list(self._counters[name].items())
 
     def view(self, name: str, key: str) -> StatsView | None:
@@ -241,6 +250,7 @@ class Stats:
         self._passes.append((window, iter([counter for table in self._counters.values() for counter in table.values()])))
 
     def _find(self, name: str, key: str) -> Counter | None:
+        self._collect()
         counter = self._counters.get(name, {}).get(key)
         if counter is None:
             held = self._forgotten.get((name, key))

@@ -22,6 +22,7 @@ from orbitmq.protocol import fastjson
 
 SAMPLE_INTERVAL_MS: Final = 1_000
 DISTRIBUTION_MS: Final = 60_000
+_DAY_MS_MAX: Final = 25 * 3_600_000  # the day on which summer time ends
 RATE_SECONDS: Final = (10, 60, 600)
 
 _SPANS: Final = (
@@ -80,26 +81,30 @@ class StoreStats:
         self._distribution_ms = now_ms
         self._midnight_ms = midnight_after(now_ms)
 
-    def put(self, messages: int, size: int, latency_ms: int, calls: int = 1) -> None:
-        """Note `calls` puts that stored so many messages and bytes together and took `latency_ms` each."""
+    def put(self, messages: int, size: int) -> None:
+        """Note that so many messages and bytes together were stored."""
         self._messages_put += messages
         self._bytes_put += size
-        self._put_took(latency_ms, calls)
 
-    def put_failed(self, latency_ms: int) -> None:
-        """Note a put that stored nothing."""
-        self._puts_failed += 1
-        self._put_took(latency_ms, 1)
+    def put_took(self, latency_ms: int, calls: int = 1) -> None:
+        """Note `calls` puts that took `latency_ms` each, until whoever waits for the disk could be answered."""
+        self._spans[bisect_right(_SPAN_BOUNDS_MS, latency_ms)] += calls
+        self._times[bisect_left(_BOUNDS_MS, latency_ms)] += calls
+        if latency_ms > self._put_ms_max:
+            self._put_ms_max = latency_ms
 
-    def get(self, messages: int, latency_ms: int) -> None:
-        """Note a look into a queue, and how many messages it found."""
-        if messages:
-            self._gets_found += 1
-            self._messages_got += messages
-        else:
-            self._gets_missed += 1
-        if latency_ms > self._get_ms_max:
-            self._get_ms_max = latency_ms
+    def put_failed(self, latency_ms: int, calls: int = 1) -> None:
+        """Note `calls` puts that stored nothing."""
+        self._puts_failed += calls
+        self.put_took(latency_ms, calls)
+
+    def get(self, found: int, missed: int, messages: int, latency_ms_max: int) -> None:
+        """Note looks into queues: how many found so many messages together, how many found none, and how long the longest took."""
+        self._gets_found += found
+        self._gets_missed += missed
+        self._messages_got += messages
+        if latency_ms_max > self._get_ms_max:
+            self._get_ms_max = latency_ms_max
 
     @property
     def next_ms(self) -> int:
@@ -116,6 +121,8 @@ class StoreStats:
             self._distribution_ms = now_ms
             self._spans_shown, self._spans = self._spans, _zeros(len(self._spans))
             self._times_shown, self._times = self._times, _zeros(len(self._times))
+        if now_ms < self._midnight_ms - _DAY_MS_MAX:  # the clock was set back
+            self._midnight_ms = self._midnight_after(now_ms)
         if now_ms >= self._midnight_ms:
             self._midnight_ms = self._midnight_after(now_ms)
             self._yesterday, self._today = self._today, self._totals()
@@ -124,8 +131,9 @@ class StoreStats:
 
     def runtime_info(self, now_ms: int) -> dict[str, str]:
         """The entries that are this module's."""
-        times = self._messages_put or 1
         now = self._totals()
+        times = self._messages_put or 1
+        transferred = self._rates("transferred")
         return {
             "bootTimestamp": str(self._boot_ms),
             "runtime": _runtime(max(0, now_ms - self._boot_ms)),
@@ -143,7 +151,8 @@ class StoreStats:
             "getTotalTps": " ".join(
                 _double((self._rate("found", seconds) or 0.0) + (self._rate("missed", seconds) or 0.0)) for seconds in RATE_SECONDS
             ),
-            "getTransferredTps": self._rates("transferred"),
+            "getTransferredTps": transferred,
+            "getTransferedTps": transferred,  # as 4.9 spells it, whose tools look for it
             "putLatency99": _hundredths(_percentile(self._times_shown, 0.99)),
             "putLatency999": _hundredths(_percentile(self._times_shown, 0.999)),
             "msgPutTotalYesterdayMorning": str(self._yesterday.put),
@@ -153,12 +162,6 @@ class StoreStats:
             "msgGetTotalTodayMorning": str(self._today.got),
             "msgGetTotalTodayNow": str(now.got),
         }
-
-    def _put_took(self, latency_ms: int, calls: int) -> None:
-        self._spans[bisect_right(_SPAN_BOUNDS_MS, latency_ms)] += calls
-        self._times[bisect_left(_BOUNDS_MS, latency_ms)] += calls
-        if latency_ms > self._put_ms_max:
-            self._put_ms_max = latency_ms
 
     def _rate(self, what: str, seconds: int) -> float | None:
         """The rate over so many samples; None when there are not as many."""

@@ -67,6 +67,7 @@ class RuntimeInfo:
             **_NO_TIMER,
             **self.of_later(),
             "brokerActive": "true",
+            "brokerVersion": str(CURRENT_VERSION),  # of 4.9; 5.x has the text alone
             "brokerVersionDesc": describe(CURRENT_VERSION),
             "pageCacheLockTimeMills": "0",
             "remainTransientStoreBufferNumbs": _NO_BUFFER_POOL,

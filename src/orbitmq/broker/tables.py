@@ -17,7 +17,7 @@ from orbitmq.broker.groups import GroupRules, Groups
 from orbitmq.broker.offset_journal import OffsetJournal
 from orbitmq.broker.offsets import Offsets
 from orbitmq.broker.request_modes import RequestModes
-from orbitmq.broker.topics import TopicRules, Topics
+from orbitmq.broker.topics import TopicMessages, TopicRules, Topics
 from orbitmq.common.clock import Clock
 from orbitmq.store.file_layer import FileLayer
 
@@ -26,7 +26,13 @@ class Tables:
     """From `load` to `save`. `topics_changed` hears the names of topics that name servers have to hear of."""
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock, layer: FileLayer, loop: Loop, topics_changed: Callable[[Iterable[str]], None]
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        layer: FileLayer,
+        loop: Loop,
+        topics_changed: Callable[[Iterable[str]], None],
+        messages: TopicMessages | None = None,
     ) -> None:
         self._config = config
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="configuration")
@@ -43,7 +49,7 @@ class Tables:
         self._files += (filters_file,)
         bloom = Bloom.of(config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter)
         self.filters = ConsumerFilters(bloom, filters_file, clock, config.filter_data_clean_time_span)
-        self.topics = Topics(_topic_rules(config), self.topics_file, clock, topics_changed)
+        self.topics = Topics(_topic_rules(config), self.topics_file, clock, topics_changed, messages=messages)
         self.groups = Groups(_group_rules(config), self.groups_file, clock)
         self.modes = RequestModes(self.modes_file)
         self.offsets = Offsets(
@@ -55,7 +61,8 @@ class Tables:
         )
 
     def load(self) -> None:
-        for table in (self.topics, self.groups, self.modes, self.offsets, self.filters):
+        """Read everything but the topics, which the store reads before it is recovered."""
+        for table in (self.groups, self.modes, self.offsets, self.filters):
             table.load()
 
     def flush(self) -> None:
@@ -83,6 +90,7 @@ class Tables:
         """Take over what of the configuration changed."""
         self.topics.rules, self.groups.rules = _topic_rules(self._config), _group_rules(self._config)
         self.offsets.server_side_reset = self._config.use_server_side_reset_offset
+        self.offsets.version_step = self._config.consumer_offset_update_version_step
         self.filters.clean_ms = self._config.filter_data_clean_time_span
 
 

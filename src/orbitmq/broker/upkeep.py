@@ -6,11 +6,14 @@ Knows when, not what. Thread rule: the loop thread. Invariant: a chore that fail
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from orbitmq.common.clock import Clock
+from orbitmq.common.slices import Slices
+from orbitmq.remoting.slices import finish_between
 from orbitmq.store.message_store import MessageStore
 
 DISPATCH_PERIOD_S: Final = 60.0
@@ -21,8 +24,8 @@ log = logging.getLogger(__name__)
 class Chore(NamedTuple):
     """Something to be done again and again."""
 
-    period_s: float
-    work: Callable[[], object]
+    period_s: float | Callable[[], float]  # asked before each wait when it may change
+    work: Callable[[], object]  # one that is a generator function runs in slices
 
 
 class Upkeep:
@@ -71,8 +74,10 @@ class Upkeep:
 
 async def _repeat(chore: Chore) -> None:
     while True:
-        await asyncio.sleep(chore.period_s)
+        await asyncio.sleep(chore.period_s() if callable(chore.period_s) else chore.period_s)
         try:
-            chore.work()
+            done = chore.work()
+            if inspect.isgenerator(done):
+                await finish_between(cast("Slices[object]", done))
         except Exception:
             log.exception("upkeep_failed work=%s", chore.work)

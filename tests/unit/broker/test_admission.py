@@ -12,7 +12,7 @@ import pytest
 
 from broker_room import Settings
 from hot_room import SEND, HotRoom, TwoRooms, request
-from orbitmq.broker.admission import BEAT_MS, Admission, Cause, Meters
+from orbitmq.broker.admission import BEAT_MS, LAG_WINDOW_MS, Admission, Cause, Meters
 from orbitmq.broker.water_marks import WaterMark
 from orbitmq.common.errors import WriteFailed
 from orbitmq.protocol import frame
@@ -56,6 +56,17 @@ def loop() -> Loop:
     loop = Loop()
     loop.beat()
     return loop
+
+
+def test_the_longest_lag_of_late_is_remembered_for_a_window_or_two(loop: Loop) -> None:
+    loop.beat()
+    loop.hold(BEAT_MS + 70)
+    loop.beat()
+    loop.hold(BEAT_MS + 20)
+    loop.beat()
+    assert loop.admission.loop_lag.max_ms(loop.now_ms) == 70
+    assert loop.admission.loop_lag.max_ms(loop.now_ms + LAG_WINDOW_MS) == 70
+    assert loop.admission.loop_lag.max_ms(loop.now_ms + 2 * LAG_WINDOW_MS) == 0
 
 
 def test_before_the_first_beat_nothing_is_late() -> None:

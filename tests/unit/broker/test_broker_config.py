@@ -13,6 +13,7 @@ from orbitmq.broker.settings.store import BrokerRole
 from orbitmq.common import properties
 from orbitmq.common.config import Loaded, Use
 from orbitmq.common.errors import ConfigurationError, RequestRefused
+from orbitmq.protocol.command import SerializeType
 from orbitmq.remoting.settings import client_config, server_config
 from orbitmq.store.config import FlushMode
 
@@ -88,7 +89,11 @@ def test_a_broker_binds_the_address_that_clients_are_told_and_says_that_it_is_op
     )
     behind_nat = from_file(tmp_path, "brokerIP1=203.0.113.5\nbindAddress=127.0.0.1\n")
     assert (behind_nat.settings.bind_address, behind_nat.warnings) == ("127.0.0.1", ())
-    assert "0.0.0.0" in from_file(tmp_path, "bindAddress=0.0.0.0\n").warnings[0]
+    assert from_file(tmp_path, "bindAddress=0.0.0.0\n").warnings[0] == (
+        "the broker listens on 0.0.0.0 and tells clients to connect to brokerIP1=127.0.0.1, which is their own host: set brokerIP1 to an "
+        "address of this host that they reach"
+    )
+    assert from_file(tmp_path, "bindAddress=127.0.0.2\nbrokerIP1=127.0.0.1\n").warnings == ()
     assert from_file(tmp_path, "brokerIP1=localhost\n").warnings == ()
     assert from_file(tmp_path, "brokerIP1=::1\n").warnings == ()
 
@@ -113,11 +118,70 @@ def test_a_file_of_the_original_works_as_it_is(tmp_path: Path) -> None:
     assert "autoCreateTopicEnabl=false\n" in config.render()
 
 
+def test_a_name_that_is_no_key_is_told_with_the_key_that_is_meant_or_none(tmp_path: Path) -> None:
+    loaded = from_file(tmp_path, "abortFile=/store/abort\nfileReserveTime=48\nbrokerIp=10.0.0.1\nuseEpoll=true\n")
+    assert [warning.partition("unknown key ")[2] for warning in loaded.warnings] == [
+        "abortFile is ignored: no release reads it: everything but the commit log is in storePathRootDir.",
+        "fileReserveTime is ignored: did you mean fileReservedTime?",
+        "brokerIp is ignored: did you mean brokerIP1?",
+        "useEpoll is ignored: no key has a name like it.",
+    ]
+
+
+def test_name_servers_come_from_the_environment_of_the_original_unless_they_are_said(tmp_path: Path) -> None:
+    environment = {"NAMESRV_ADDR": "10.0.0.1:9876"}
+    assert load_broker(environment=environment).settings.namesrv_addr == "10.0.0.1:9876"
+    assert from_file(tmp_path, "namesrvAddr=10.0.0.2:9876\n", **environment).settings.namesrv_addr == "10.0.0.2:9876"
+    assert load_broker(environment=environment, flags={"namesrvAddr": "10.0.0.3:1"}).settings.namesrv_addr == "10.0.0.3:1"
+
+
+def test_an_address_server_has_two_names_in_files_of_which_the_originals_wins(tmp_path: Path) -> None:
+    config = from_file(tmp_path, "rocketmq.namesrv.domain=a\nrmqAddressServerDomain=b:80\nrmqAddressServerSubGroup=mine\n").settings
+    assert (config.address_server, config.address_server_group) == ("b:80", "mine")
+    config = from_file(tmp_path, "rocketmq.namesrv.domain=a\nrocketmq.namesrv.domain.subgroup=theirs\n").settings
+    assert (config.address_server, config.address_server_group) == ("a", "theirs")
+
+
+@pytest.mark.parametrize(
+    ("lines", "speaks_tls"),
+    [
+        ("", False),
+        ("tls.server.mode=enforcing", True),
+        ("tls.server.mode=enforcing\ntls.enable=false", False),
+        ("tls.server.mode=enforcing\nuseTLS=false", False),
+        ("tls.enable=true", True),
+        ("tls.enable=false\nuseTLS=true", True),
+    ],
+)
+def test_a_server_that_takes_tls_only_speaks_it_to_others_unless_it_is_said_otherwise(tmp_path: Path, lines: str, speaks_tls: bool) -> None:
+    config = from_file(tmp_path, lines + "\n").settings
+    assert client_config(config).tls.enabled is speaks_tls
+    assert f"useTLS={str(speaks_tls).lower()}\n" in config.render()
+
+
+def test_the_encoding_of_headers_comes_from_the_environment_of_the_original_or_a_key(tmp_path: Path) -> None:
+    for loaded in (
+        load_broker(environment={"ROCKETMQ_SERIALIZE_TYPE": "ROCKETMQ"}),
+        from_file(tmp_path, "rocketmq.serialize.type=ROCKETMQ\n", ROCKETMQ_SERIALIZE_TYPE="JSON"),
+    ):
+        assert client_config(loaded.settings).serialize_type is SerializeType.ROCKETMQ
+        assert server_config(loaded.settings).serialize_type is SerializeType.ROCKETMQ
+    with pytest.raises(ConfigurationError, match=r"ROCKETMQ_SERIALIZE_TYPE: rocketmq.serialize.type=XML cannot be used: allowed is one of"):
+        load_broker(environment={"ROCKETMQ_SERIALIZE_TYPE": "XML"})
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("brokerRole=SLAVE\nbrokerId=0", "brokerId=0 cannot be used with brokerRole=SLAVE: a slave's brokerId is above 0"),
+        ("brokerRole=SLAVE\nbrokerId=0", "brokerRole=SLAVE is refused: this broker cannot follow a master yet; run it as ASYNC_MASTER"),
         ("brokerRole=SLAVE\nbrokerId=1", "brokerRole=SLAVE is refused: this broker cannot follow a master yet; run it as ASYNC_MASTER"),
+        (
+            "brokerRole=SYNC_MASTER",
+            "brokerRole=SYNC_MASTER is refused: there are no slaves yet that a send could wait for; set brokerRole=ASY",
+        ),
+        ("inSyncReplicas=2", ":1: inSyncReplicas=2 is refused: There is no replication yet, so a message has one copy: leave the key out"),
+        ("minInSyncReplicas=2", ":1: minInSyncReplicas=2 is refused: There is no replication yet"),
+        ("allAckInSyncStateSet=true", ":1: allAckInSyncStateSet=true is refused: There is no replication yet"),
         ("enableDLegerCommitLog=true", ":1: enableDLegerCommitLog=true is refused: Replication is not part of this broker"),
         ("aclEnable=true\nauthenticationEnabled=true", "aclEnable and authenticationEnabled cannot both be true"),
         ("dedupWindowMs=1000\nmessageIndexEnable=false", "dedupWindowMs=1000 needs the index"),
@@ -148,7 +212,7 @@ def test_keys_of_access_control_are_never_shown(tmp_path: Path) -> None:
     config = from_file(
         tmp_path,
         'authenticationEnabled=true\ninitAuthenticationUser={"username":"a","password":"hush-hush"}\n'
-        'innerClientAuthenticationCredentials={"accessKey":"a","secretKey":"hush-hush"}\nbindAddress=0.0.0.0\n',
+        'innerClientAuthenticationCredentials={"accessKey":"a","secretKey":"hush-hush"}\nbindAddress=0.0.0.0\nbrokerIP1=203.0.113.5\n',
     )
     assert config.warnings == ()
     told = f"{config.settings.render()} {config.settings.rows()} {config.settings!r}"
@@ -156,13 +220,18 @@ def test_keys_of_access_control_are_never_shown(tmp_path: Path) -> None:
     assert "initAuthenticationUser=******\n" in told
 
 
-def test_a_master_is_number_0_and_waits_for_no_slave(tmp_path: Path) -> None:
-    loaded = from_file(tmp_path, "brokerRole=SYNC_MASTER\nbrokerId=5\n")
-    assert (loaded.settings.broker_id, loaded.settings.broker_role) == (0, BrokerRole.SYNC_MASTER)
-    assert loaded.warnings == (
-        "brokerId=5 is taken for 0: a broker with brokerRole=SYNC_MASTER is a master",
-        "brokerRole=SYNC_MASTER is taken for ASYNC_MASTER: there are no slaves that a send could wait for",
-    )
+def test_a_master_is_number_0(tmp_path: Path) -> None:
+    loaded = from_file(tmp_path, "brokerRole=ASYNC_MASTER\nbrokerId=5\n")
+    assert (loaded.settings.broker_id, loaded.settings.broker_role) == (0, BrokerRole.ASYNC_MASTER)
+    assert loaded.warnings == ("brokerId=5 is taken for 0: a broker with brokerRole=ASYNC_MASTER is a master",)
+
+
+def test_the_configuration_of_a_stock_broker_passes(tmp_path: Path) -> None:
+    for release in ("4.9.7", "5.5.0"):
+        stock = {name: text for name, text in original(release).items() if name not in OF_THE_HOST}
+        config = from_file(tmp_path, properties.write(stock)).settings
+        assert (config.broker_role, config.in_sync_replicas, config.min_in_sync_replicas) == (BrokerRole.ASYNC_MASTER, 1, 1)
+        assert not config.all_ack_in_sync_state_set
 
 
 def test_metrics_are_served_to_prometheus_on_request(tmp_path: Path) -> None:
@@ -178,17 +247,36 @@ def test_how_often_it_registers_has_bounds() -> None:
 
 def test_an_update_changes_what_is_read_and_is_kept_in_the_file(tmp_path: Path) -> None:
     config = from_file(tmp_path, "listenPort=20911\nnoSuchKey=17\n").settings
-    config.update("brokerPermission=4\ndeleteWhen=02;14\nnamesrvAddr=127.0.0.1:9876\nunheardOf=1\n")
+    config.update("brokerPermission=4\ndeleteWhen=02;14\nnamesrvAddr=127.0.0.1:9876\n")
     assert (config.broker_permission, config.delete_when, config.namesrv_addr) == (4, "02;14", "127.0.0.1:9876")
     again = from_file(tmp_path, (tmp_path / "broker.conf").read_text())
     assert again.settings == config
     assert "noSuchKey=17\n" in config.render()
-    assert "unheardOf" not in config.render()
 
 
-def test_updates_are_kept_in_the_store_when_there_is_no_file(tmp_path: Path) -> None:
-    BrokerConfig(store_path_root_dir=str(tmp_path)).update("fileReservedTime=1")
-    assert "fileReservedTime=1\n" in (tmp_path / "config" / "broker.properties").read_text()
+def test_updates_of_a_broker_without_a_file_are_kept_in_its_store_and_found_at_the_next_start(tmp_path: Path) -> None:
+    flags = {"storePathRootDir": str(tmp_path), "listenPort": "20911"}
+    load_broker(environment={}, flags=flags).settings.update("fileReservedTime=1")
+    load_broker(environment={}, flags=flags).settings.update("maxTransferCountOnMessageInMemory=5\nnamesrvAddr=")
+    kept = tmp_path / "config" / "broker.properties"
+    assert kept.read_text() == "fileReservedTime=1\nmaxTransferCountOnMessageInMemory=5\nnamesrvAddr=\n"
+    kept.write_text(kept.read_text() + "listenPort=1\nno.such.key=1\n")  # as files of others have it: only what an update may change counts
+    again = load_broker(environment={"ORBITMQ_STORE_PATH_ROOT_DIR": str(tmp_path)})
+    config = again.settings
+    assert (config.file_reserved_time, config.max_transfer_count_on_message_in_memory, config.listen_port) == (1, 5, 10911)
+    assert again.warnings == ()
+    stronger = load_broker(environment={}, flags=flags | {"fileReservedTime": "9"})
+    assert stronger.settings.file_reserved_time == 9
+    assert stronger.warnings == (f"{kept}:1: fileReservedTime as an update left it is not used: command line sets it too",)
+    assert from_file(tmp_path, f"storePathRootDir={tmp_path}\n").settings.file_reserved_time == 72, "a file of its own says everything"
+
+
+def test_what_updates_left_that_cannot_be_used_stops_the_start_with_its_place(tmp_path: Path) -> None:
+    kept = tmp_path / "config" / "broker.properties"
+    kept.parent.mkdir()
+    kept.write_text("fileReservedTime=soon\n")
+    with pytest.raises(ConfigurationError, match=r"broker\.properties:1: fileReservedTime=soon cannot be used"):
+        load_broker(environment={}, flags={"storePathRootDir": str(tmp_path)})
 
 
 @pytest.mark.parametrize(
@@ -200,6 +288,13 @@ def test_updates_are_kept_in_the_store_when_there_is_no_file(tmp_path: Path) -> 
         ("brokerName=other", 16, "Can not update config in black list. brokerName is read at start only"),
         ("listenPort=1", 16, "Can not update config in black list. listenPort is read at start only"),
         ("fileReservedTime=1\nstorePathRootDir=/", 16, "Can not update config in black list. storePathRootDir is read at start only"),
+        ("sendMessageThreadPoolNums=9", 16, "Can not update config in black list. sendMessageThreadPoolNums has no effect here: One event"),
+        (
+            "enableDLegerCommitLog=true",
+            16,
+            "Can not update config in black list. enableDLegerCommitLog is refused: Replication is not part",
+        ),
+        ("fileReservedTime=1\nfileReserveTime=2", 1, "unknown key fileReserveTime: did you mean fileReservedTime?"),
         ("fileReservedTime=1\ndeleteWhen=25", 1, "deleteWhen=25 cannot be used: it takes hours from 00 to 23"),
         ("fileReservedTime=1\nnamesrvAddr=x", 1, "namesrvAddr=x cannot be used: 'x' is not an address of the form host:port"),
         ("autoCreateTopicEnable=maybe", 1, "autoCreateTopicEnable=maybe cannot be used: allowed is true or false. Nothing was changed."),
@@ -219,7 +314,12 @@ def test_an_update_that_is_refused_changes_nothing(tmp_path: Path, text: str, co
 
 def test_no_update_reaches_a_path_an_identity_or_a_key_without_effect() -> None:
     dynamic = [key for key in BrokerConfig.all_keys() if key.declared.dynamic]
-    assert {key.name for key in dynamic if key.kind not in ("bool", "int", "long")} == {"namesrvAddr", "deleteWhen", "subscriptionConflict"}
+    assert {key.name for key in dynamic if key.kind not in ("bool", "int", "long")} == {
+        "namesrvAddr",
+        "deleteWhen",
+        "regionId",
+        "subscriptionConflict",
+    }
     assert all(key.declared.use is Use.USED for key in dynamic)
     identity = {"brokerName", "brokerId", "brokerClusterName", "brokerIP1", "brokerIP2", "listenPort", "bindAddress", "brokerRole"}
     assert not identity & {key.name for key in dynamic}

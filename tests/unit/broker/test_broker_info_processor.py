@@ -55,7 +55,7 @@ def room(tmp_path: Path) -> Iterator[InfoRoom]:
 
 
 def test_an_update_is_in_effect_with_its_answer_and_kept(room: InfoRoom) -> None:
-    answer = room.ask(room.processor, UPDATE, body=b"defaultQueryMaxNum=33\nno.such.key=1\n")
+    answer = room.ask(room.processor, UPDATE, body=b"defaultQueryMaxNum=33\n")
     assert (answer.code, answer.remark, answer.body) == (0, None, None)
     assert (room.config.default_query_max_num, room.calls) == (33, ["updated"])
     assert "defaultQueryMaxNum=33" in Path(room.config.broker_config_path).read_text()
@@ -116,10 +116,18 @@ def test_the_configuration_is_told_sorted_with_a_version_that_grows(room: InfoRo
 
 POOLS = ("send", "pull", "litePull", "query", "ack")
 NAMES = {
-    *("bootTimestamp", "runtime", "brokerActive", "brokerVersionDesc", "startAcceptSendRequestTimeStamp", "pageCacheLockTimeMills"),
+    *(
+        "bootTimestamp",
+        "runtime",
+        "brokerActive",
+        "brokerVersion",
+        "brokerVersionDesc",
+        "startAcceptSendRequestTimeStamp",
+        "pageCacheLockTimeMills",
+    ),
     *("putMessageEntireTimeMax", "putMessageTimesTotal", "putMessageFailedTimes", "putMessageSizeTotal", "putMessageDistributeTime"),
     *("putMessageAverageSize", "getMessageEntireTimeMax", "putLatency99", "putLatency999", "dispatchMaxBuffer", "dispatchBehindBytes"),
-    *("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps"),
+    *("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps", "getTransferedTps"),
     *(f"msg{what}Total{when}" for what in ("Put", "Get") for when in ("YesterdayMorning", "TodayMorning", "TodayNow")),
     *("commitLogDiskRatio", "consumeQueueDiskRatio", "commitLogDirCapacity", "commitLogMinOffset", "commitLogMaxOffset"),
     *("earliestMessageTimeStamp", "remainTransientStoreBufferNumbs", "remainHowManyDataToFlush"),

@@ -11,8 +11,9 @@ from typing import Any, cast
 import pytest
 
 import golden_data
-from client_room import Link, Peers, client, sent
+from client_room import InlineSlices, Link, NoAccess, Peers, answered_now, client, sent
 from config_room import InlineWorker, ManualLoop
+from figures_room import Unheard
 from orbitmq.broker.clients import SILENCE_MS_MAX
 from orbitmq.broker.config_file import ConfigFile
 from orbitmq.broker.consumers import Consumers
@@ -20,6 +21,7 @@ from orbitmq.broker.filters.bloom import Bloom
 from orbitmq.broker.filters.consumer_filters import ConsumerFilters
 from orbitmq.broker.groups import GroupRules, Groups
 from orbitmq.broker.long_polling import HeldPull, PullHold
+from orbitmq.broker.processors.client_lists import ClientListProcessor
 from orbitmq.broker.processors.clients import ClientProcessor, ClientRules
 from orbitmq.broker.producers import Producers
 from orbitmq.broker.queue_locks import LOCK_MS_MAX, QueueLocks
@@ -34,6 +36,7 @@ from orbitmq.protocol.bodies.subscriptions import ConsumeFromWhere, ConsumeType,
 from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import Channel
+from orbitmq.remoting.dispatch import Handler
 from orbitmq.store.types import QueueKey, QueueOffset
 from orbitmq.testing.manual_clock import ManualClock
 
@@ -55,7 +58,7 @@ class Room:
         for table in (self.groups, self.topics, self.filters):
             table.load()
         self.processor = ClientProcessor(
-            ClientRules(broker_name="broker-a", **rules),
+            ClientRules(**rules),
             producers=self.producers,
             consumers=self.consumers,
             locks=self.locks,
@@ -63,14 +66,30 @@ class Room:
             groups=self.groups,
             topics=self.topics,
             filters=self.filters,
+            clock=self.clock,
+            access=NoAccess(),
+            listener=Unheard(),
+            slices=InlineSlices(),
+        )
+        self.lists = ClientListProcessor(
+            "broker-a",
+            producers=self.producers,
+            consumers=self.consumers,
+            groups=self.groups,
+            topics=self.topics,
             record_at=lambda offset: RECORD if offset == RECORD_OFFSET else None,
             clock=self.clock,
+            conflicts=self.processor.conflicts,
         )
+
+    def handler(self, code: int) -> Handler:
+        return {**self.processor.handlers(), **self.lists.handlers()}[code]
 
     def ask(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """What the handler of a request that is answered at once says."""
-        handler = cast("Callable[[Channel, RemotingCommand], RemotingCommand]", self.processor.handlers()[RequestCode(request.code)])
-        return handler(channel, request)
+        answer = answered_now(self.handler(request.code), channel, request)
+        assert answer is not None
+        return answer
 
     def beat(self, channel: Channel, *consumers: bodies.ConsumerData, producers: tuple[str, ...] = (), **members: Any) -> bool:
         """A heartbeat; whether the answer wants a full one next."""
@@ -122,6 +141,12 @@ def test_a_heartbeat_makes_its_client_a_member_of_all_its_groups_and_tells_them(
     room.beat(b, consumer("g"))
     assert (notified(a), notified(b)) == ([], [])
     assert list(room.producers) == ["p"]
+
+
+def test_an_ordinary_heartbeat_is_one_slice(room: Room) -> None:
+    heartbeat = bodies.HeartbeatData("c", ("p", "q"), (consumer("g", "T", "U"), consumer("h")))
+    request = RemotingCommand(RequestCode.HEART_BEAT, body=heartbeat.encode())
+    assert list(room.processor.heartbeat(room.peers.connect(), request)) == []
 
 
 def test_a_heartbeat_makes_the_group_and_its_retry_topic(room: Room) -> None:
@@ -379,6 +404,23 @@ def test_an_expression_is_checked_before_it_is_used(tmp_path: Path) -> None:
     assert refused.remark.startswith("the SQL92 expression 'a > and' cannot be used: at column 5: found `AND`, expected a property,")
 
 
+@pytest.mark.parametrize(
+    ("expression", "limit"),
+    [
+        ("-" * 20_000 + "1 < a", "NESTING_MAX=100"),
+        ("a = 1 OR " * 10_000 + "a = 1", "CHARS_MAX=65536"),
+        ("a IN ('" + "','".join(["x"] * 5_000) + "')", "WORDS_MAX=4096"),
+        ("-(" * 30 + "a" + " BETWEEN 1 AND 2)" * 30 + " = 1", "COST_MAX=8192"),
+    ],
+)
+def test_an_expression_that_would_hold_the_broker_is_refused_by_a_limit_that_is_named(tmp_path: Path, expression: str, limit: str) -> None:
+    room = Room(tmp_path, enable_property_filter=True)
+    refused = room.refusal(room.peers.connect(), check("SQL92", expression))
+    assert refused.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert limit in refused.remark
+    assert len(refused.remark) < 1_500, "it is not repeated"
+
+
 def test_expressions_over_properties_are_refused_when_the_broker_does_not_filter_by_them(room: Room) -> None:
     refused = room.refusal(room.peers.connect(), check("SQL92", "a > 1"))
     assert refused.code == ResponseCode.SYSTEM_ERROR
@@ -392,7 +434,7 @@ def call(room: Room, code: RequestCode, fields: dict[str, str], then: Callable[[
     """Ask through a handler that waits for a client; `then` is done while it does."""
 
     async def scenario() -> RemotingCommand | RequestRefused:
-        handler = cast("Callable[[Channel, RemotingCommand], Awaitable[RemotingCommand]]", room.processor.handlers()[code])
+        handler = cast("Callable[[Channel, RemotingCommand], Awaitable[RemotingCommand]]", room.handler(code))
         asked = asyncio.ensure_future(handler(room.peers.connect(), RemotingCommand(code, ext_fields=fields)))
         await asyncio.sleep(0)
         then()
@@ -495,3 +537,11 @@ def test_a_question_to_a_client_that_disconnects_is_refused(room: Room) -> None:
     refused = running_info(room, lambda: room.peers.endpoint.closed(channel, None))
     assert refused.code == ResponseCode.SYSTEM_ERROR
     assert "invoke consumer <g> <c>" in refused.remark
+
+
+def test_an_ordinary_heartbeat_is_done_in_its_first_slice(room: Room) -> None:
+    data = bodies.HeartbeatData("c", ("p1", "p2"), (consumer("g"), consumer("h")))
+    work = room.processor.heartbeat(room.peers.connect(), RemotingCommand(RequestCode.HEART_BEAT, body=data.encode()))
+    with pytest.raises(StopIteration):
+        next(work)
+    assert (len(room.consumers), len(room.producers)) == (2, 2)

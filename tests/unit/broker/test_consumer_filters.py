@@ -10,6 +10,7 @@ from config_room import InlineWorker, ManualLoop
 from orbitmq.broker.config_file import ConfigFile
 from orbitmq.broker.filters.bloom import Bloom
 from orbitmq.broker.filters.consumer_filters import LOADED_DEAD_MS, ConsumerFilters, expression_problem
+from orbitmq.common.slices import finish
 from orbitmq.protocol.bodies.consumer_filters import FilterData, decode_filters
 from orbitmq.protocol.bodies.subscriptions import SubscriptionData
 from orbitmq.testing.manual_clock import ManualClock
@@ -32,7 +33,7 @@ class Room:
 
     def hear(self, *subscriptions: SubscriptionData, group: str = "g") -> None:
         self.clock.advance_ms(1)
-        self.filters.heard(group, subscriptions)
+        finish(self.filters.heard(group, subscriptions))
         self.loop.run()
 
     def data(self, topic: str = "T", group: str = "g") -> FilterData | None:

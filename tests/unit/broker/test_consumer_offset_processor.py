@@ -44,6 +44,13 @@ def processor_of(room: BrokerRoom) -> ConsumerOffsetProcessor:
     )
 
 
+def test_no_group_is_behind_by_less_than_nothing_when_the_clock_was_set_back(room: BrokerRoom, offsets: ConsumerOffsetProcessor) -> None:
+    room.put()
+    room.offsets.commit("g", "T", 0, 0, client="c")
+    room.clock.set_wall_ms(room.clock.now_ms() - 86_400_000)
+    assert body_of(room.ask(offsets, SPAN, {"topic": "T", "group": "g"}))["consumeTimeSpanSet"][0]["delayTime"] == 0
+
+
 # --- 14 ------------------------------------------------------------------------------------------------------------
 
 
@@ -65,8 +72,22 @@ def test_a_new_group_begins_with_the_first_message_of_a_young_queue(room: Broker
     assert (answer.code, answer.remark, answer.ext_fields) == (22, "Not found, do not set to zero, maybe this group boot first", {})
 
 
-@pytest.mark.parametrize("fields", [{"queueId": 2}, {"queueId": -1}, {"topic": "nope"}])
-def test_a_new_group_of_an_empty_queue_is_told_that_there_is_no_offset(
+@pytest.mark.parametrize("fields", [{}, {"setZeroIfNotFound": "true"}])
+def test_a_new_group_that_asks_before_the_first_message_of_a_queue_is_stored_begins_with_it(
+    room: BrokerRoom, offsets: ConsumerOffsetProcessor, fields: dict[str, Any]
+) -> None:
+    first = room.ask(offsets, QUERY, {**QUEUE, **fields})  # a consumer that gets no offset here asks for the end of the queue next
+    room.put()
+    assert room.store.queues.max_offset("T", 0) == 1
+    assert (first.code, first.remark, first.ext_fields) == (0, None, {"offset": "0"})
+
+
+def test_who_wants_no_zero_gets_none_of_an_empty_queue_either(room: BrokerRoom, offsets: ConsumerOffsetProcessor) -> None:
+    assert room.ask(offsets, QUERY, {**QUEUE, "setZeroIfNotFound": "false"}).code == 22
+
+
+@pytest.mark.parametrize("fields", [{"queueId": 99}, {"queueId": -1}, {"topic": "nope"}])
+def test_a_new_group_of_a_queue_that_is_not_there_is_told_that_there_is_no_offset(
     room: BrokerRoom, offsets: ConsumerOffsetProcessor, fields: dict[str, Any]
 ) -> None:
     room.put()

@@ -15,7 +15,7 @@ class Day:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.clock.advance_ms(local_midnight_after(self.clock.now_ms()) - self.clock.now_ms() - 60 * SECOND_MS)
-        self.figures = Figures(self.clock.now_ms(), "DefaultCluster", lambda topic: topic == "SYSTEM")
+        self.figures = Figures(self.clock, "DefaultCluster", lambda topic: topic == "SYSTEM")
 
     def pass_seconds(self, seconds: int) -> None:
         for _ in range(seconds):

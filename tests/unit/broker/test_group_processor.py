@@ -8,6 +8,7 @@ import pytest
 
 from broker_room import BrokerRoom, body_of
 from client_room import sent
+from figures_room import Unheard
 from orbitmq.broker.config_file import ConfigFile
 from orbitmq.broker.groups import GroupRules
 from orbitmq.broker.processors.groups import GroupProcessor
@@ -70,6 +71,7 @@ def groups(room: BrokerRoom, modes: RequestModes, deleted: list[str]) -> GroupPr
         modes=modes,
         when_saved=room.groups_file.when_saved,
         deleted=deleted.append,
+        listener=Unheard(),
     )
 
 
@@ -77,10 +79,10 @@ def groups(room: BrokerRoom, modes: RequestModes, deleted: list[str]) -> GroupPr
 
 
 def test_a_group_is_created_and_changed_as_it_is_asked_for(room: BrokerRoom, groups: GroupProcessor) -> None:
-    wanted = {"groupName": "new", "retryMaxTimes": 3, "attributes": {"+priority.factor": "50"}}
+    wanted = {"groupName": "new", "retryMaxTimes": 3, "attributes": {"+priority.factor": "100"}}
     answer = room.ask(groups, UPDATE, body=wanted)
     assert (answer.code, answer.remark, answer.ext_fields, answer.body) == (0, None, None, None)
-    assert room.groups.table["new"] == GroupConfig("new", retry_max_times=3, attributes={"priority.factor": "50"})
+    assert room.groups.table["new"] == GroupConfig("new", retry_max_times=3, attributes={"priority.factor": "100"})
     room.ask(groups, UPDATE, body={"groupName": "new", "consumeEnable": False, "attributes": {"-priority.factor": ""}})
     assert room.groups.table["new"] == GroupConfig("new", consume_enable=False)
     assert b'"new"' in room.groups_file.path.read_bytes()

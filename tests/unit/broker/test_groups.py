@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 
 import golden_stores
 from config_room import InlineWorker, ManualLoop
+from orbitmq.broker.attributes import GROUP_ATTRIBUTES
 from orbitmq.broker.config_file import ConfigFile
 from orbitmq.broker.groups import GroupRules, Groups
 from orbitmq.common.errors import DamagedFile, ProtocolError, RequestRefused
+from orbitmq.common.slices import finish
 from orbitmq.common.topic_names import PREDEFINED_GROUPS
 from orbitmq.protocol.bodies.groups import (
     CustomizedRetry,
@@ -25,6 +28,7 @@ from orbitmq.protocol.bodies.groups import (
     encode_group_forbidden,
 )
 from orbitmq.protocol.bodies.nameserver import DataVersion
+from orbitmq.protocol.codes import ResponseCode
 from orbitmq.testing.manual_clock import ManualClock
 
 NOW_MS = 1_800_000_000_000
@@ -96,9 +100,9 @@ def test_without_auto_create_only_system_groups_are_created_unless_that_is_off_t
 
 
 def test_an_update_replaces_everything_but_attributes_which_it_changes(room: Room) -> None:
-    room.groups.update(GroupConfig("g", retry_max_times=3, attributes={"+priority.factor": "50"}))
+    room.groups.update(GroupConfig("g", retry_max_times=3, attributes={"+priority.factor": "100"}))
     room.groups.update(GroupConfig("g", consume_enable=False))
-    expected = GroupConfig("g", consume_enable=False, attributes={"priority.factor": "50"})
+    expected = GroupConfig("g", consume_enable=False, attributes={"priority.factor": "100"})
     assert room.groups.find("g") == expected
     assert room.groups.data_version.counter == 2
     assert room.again().find("g") == expected
@@ -122,13 +126,63 @@ def test_an_update_replaces_everything_but_attributes_which_it_changes(room: Roo
     ],
 )
 def test_an_update_that_breaks_a_rule_is_refused_and_changes_nothing(room: Room, config: GroupConfig, code: int, remark: str) -> None:
-    room.groups.update(GroupConfig("g", attributes={"+lite.bind.topic": "T", "+lite.sub.wildcard": "w"}))
+    room.groups.update(GroupConfig("g", attributes={"+lite.sub.client.quota": "2000"}))
     before = room.groups.encode()
     with pytest.raises(RequestRefused) as refused:
         room.groups.update(GroupConfig("first of the list"[:5]), config)
     assert refused.value.code == code
     assert refused.value.remark.startswith(remark)
     assert room.groups.encode() == before
+
+
+# One value of each attribute that the original takes: those that would do nothing here, and those that change nothing anywhere.
+UNSERVED = {
+    "priority.factor": "50",
+    "lite.bind.topic": "T",
+    "lite.sub.model": "Exclusive",
+    "lite.sub.reset.offset.exclusive": "true",
+    "lite.sub.reset.offset.unsubscribe": "true",
+    "lite.sub.client.quota": "5",
+    "lite.sub.client.max.event.cnt": "20",
+    "lite.sub.wildcard": "w",
+}
+DEFAULTS = {
+    "priority.factor": "100",
+    "lite.sub.model": "Shared",
+    "lite.sub.reset.offset.exclusive": "false",
+    "lite.sub.reset.offset.unsubscribe": "false",
+    "lite.sub.client.quota": "2000",
+}
+
+
+def test_an_attribute_that_would_do_nothing_is_refused_with_the_reason_and_its_default_is_taken(room: Room) -> None:
+    assert set(UNSERVED) == set(GROUP_ATTRIBUTES)
+    before = room.groups.encode()
+    for name, value in UNSERVED.items():
+        with pytest.raises(RequestRefused) as refused:
+            room.groups.update(GroupConfig("g", attributes={f"+{name}": value}))
+        assert refused.value.code == ResponseCode.SYSTEM_ERROR
+        assert refused.value.remark.startswith(f"{name}={value} is refused: ")
+        assert "not served" in refused.value.remark
+    assert room.groups.encode() == before
+    room.groups.update(GroupConfig("g", attributes={f"+{name}": value for name, value in DEFAULTS.items()}))
+    assert room.groups.table["g"].attributes == DEFAULTS
+
+
+def test_a_file_of_the_original_with_attributes_that_do_nothing_is_read_and_each_is_told_and_can_be_removed(
+    rooms: RoomMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    written = GroupTable({"g": GroupConfig("g", attributes=UNSERVED), "h": GroupConfig("h", attributes=DEFAULTS)}, {}, DataVersion())
+    (tmp_path / "subscriptionGroup.json").write_bytes(written.encode(pretty=True))
+    with caplog.at_level(logging.WARNING):
+        groups = rooms().groups
+    assert groups.table["g"].attributes == UNSERVED
+    told = [record.getMessage() for record in caplog.records]
+    assert [line.partition(" why=")[0] for line in told] == [
+        f"attribute_without_effect group=g attribute={name} value={value}" for name, value in UNSERVED.items()
+    ]
+    groups.update(GroupConfig("g", attributes={f"-{name}": "" for name in UNSERVED}))
+    assert groups.table["g"].attributes == {}
 
 
 def test_a_deleted_group_is_gone_with_what_was_forbidden_to_it(room: Room) -> None:
@@ -224,7 +278,7 @@ def test_redeliveries_wait_as_the_policy_says() -> None:
 
 
 def test_a_list_of_groups_is_taken_as_a_whole(room: Room) -> None:
-    room.groups.update(*decode_group_list(b'{"groupConfigList":[{"groupName":"a"},{"groupName":"b","retryQueueNums":4}]}'))
+    room.groups.update(*finish(decode_group_list(b'{"groupConfigList":[{"groupName":"a"},{"groupName":"b","retryQueueNums":4}]}')))
     assert room.groups.find("b") == GroupConfig("b", retry_queue_nums=4)
     assert room.groups.data_version.counter == 1
     room.groups.update()

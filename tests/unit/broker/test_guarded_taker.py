@@ -49,12 +49,15 @@ class Kernel:
     def end_turn(self) -> None:
         self.pending = 0
 
+    def before_send(self) -> None:
+        pass
+
 
 def taken(*requests: RemotingCommand, is_tls: bool = False, rest: bytes = b"") -> tuple[list[str], int, bool]:
     """What the kernel took, how many frames that were, and whether something is pending."""
     kernel = Kernel()
     frames = [frame.encode(request) for request in requests]
-    link: Any = SimpleNamespace(channel=SimpleNamespace(remote_address="10.0.0.1:1", is_tls=is_tls), reading=True)
+    link: Any = SimpleNamespace(channel=SimpleNamespace(remote_address="10.0.0.1:1", is_tls=is_tls), may_receive=True)
     data = bytearray(b"".join(frames) + rest)
     stop = GuardedTaker(kernel, [guard_of_accounts(lambda: ACCOUNTS, Audit(lambda: 0))], FrameLimits()).take(link, data, 0, len(data))
     ends = [sum(map(len, frames[:count])) for count in range(len(frames) + 1)]
@@ -92,7 +95,7 @@ def test_whatever_the_kernel_leaves_each_frame_is_checked_some_times_only(monkey
     for topics in (["A"] * 200, ["Odd"] * 200, ["A", "Odd"] * 100, (["A"] * 15 + ["Odd"]) * 12):
         kernel = Kernel()
         taker = GuardedTaker(kernel, [guard_of_accounts(lambda: ACCOUNTS, Audit(lambda: 0))], FrameLimits())
-        link: Any = SimpleNamespace(channel=SimpleNamespace(remote_address="10.0.0.1:1", is_tls=False), reading=True)
+        link: Any = SimpleNamespace(channel=SimpleNamespace(remote_address="10.0.0.1:1", is_tls=False), may_receive=True)
         data = bytearray(b"".join(frame.encode(send(topic)) for topic in topics))
         signs.clear()
         at = 0
@@ -124,7 +127,7 @@ class Rules:
 
     def take(self, request: RemotingCommand, peer: str = "10.0.0.1:1") -> bool:
         data = bytearray(frame.encode(request))
-        link: Any = SimpleNamespace(channel=SimpleNamespace(remote_address=peer, is_tls=False), reading=True)
+        link: Any = SimpleNamespace(channel=SimpleNamespace(remote_address=peer, is_tls=False), may_receive=True)
         return bool(self.taker.take(link, data, 0, len(data)) == len(data))
 
 
@@ -184,7 +187,7 @@ def test_a_field_that_stands_twice_is_for_the_decoder() -> None:
     twice = frame.decode_one((4 + len(header) + 4).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + b"body")
     assert rules.take(twice), "the last one counts, and it was signed"
     buffer = bytearray((4 + len(header) + 4).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + b"body")
-    link: Any = SimpleNamespace(channel=SimpleNamespace(remote_address="10.0.0.1:1", is_tls=False), reading=True)
+    link: Any = SimpleNamespace(channel=SimpleNamespace(remote_address="10.0.0.1:1", is_tls=False), may_receive=True)
     before = rules.checks
     assert rules.taker.take(link, buffer, 0, len(buffer)) == len(buffer)
     assert rules.checks == before + 1

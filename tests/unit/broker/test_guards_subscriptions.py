@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker_room import BrokerRoom, body_of
-from orbitmq.broker.guards.subscriptions import conflicts, wish_of
+from client_room import InlineSlices, NoAccess, Peers
+from figures_room import Unheard
+from orbitmq.broker.guards.subscriptions import KINDS_MAX, Wish, Wishes, wish_of
 from orbitmq.broker.long_polling import LongPollingConfig, PullHold
+from orbitmq.broker.processors.client_lists import ClientListProcessor
 from orbitmq.broker.processors.clients import ClientProcessor, ClientRules
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.settings.guards import SubscriptionConflict
@@ -25,7 +30,7 @@ class Room(BrokerRoom):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.clients = ClientProcessor(
-            ClientRules(broker_name="broker-a"),
+            ClientRules(),
             producers=self.producers,
             consumers=self.consumers,
             locks=QueueLocks(),
@@ -33,12 +38,24 @@ class Room(BrokerRoom):
             groups=self.groups,
             topics=self.topics,
             filters=self.known_filters,
+            clock=self.clock,
+            access=NoAccess(),
+            listener=Unheard(),
+            slices=InlineSlices(),
+        )
+        self.lists = ClientListProcessor(
+            "broker-a",
+            producers=self.producers,
+            consumers=self.consumers,
+            groups=self.groups,
+            topics=self.topics,
             record_at=self.store.reads.record_at,
             clock=self.clock,
+            conflicts=self.clients.conflicts,
         )
 
     def watch(self, rule: SubscriptionConflict) -> None:
-        self.clients.rules = ClientRules(broker_name="broker-a", subscription_conflict=rule)
+        self.clients.rules = ClientRules(subscription_conflict=rule)
 
     def beat(self, channel: Channel, client_id: str, groups: dict[str, dict[str, str]], **members: Any) -> RemotingCommand:
         """A heartbeat of a client that subscribes topics by expressions, group by group, and produces for `p`."""
@@ -60,7 +77,7 @@ class Room(BrokerRoom):
 
     def conflicts(self, group: str = "g") -> list[str]:
         """What operators are told."""
-        answer = self.ask(self.clients, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+        answer = self.ask(self.lists, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
         told: list[str] = body_of(answer).get("subscriptionConflicts", [])
         return told
 
@@ -72,16 +89,22 @@ def room(tmp_path: Path) -> Iterator[Room]:
     room.close()
 
 
+def conflicts_of(subscriptions: list[SubscriptionData]) -> list[str]:
+    """What clients 0, 1, 2 … do not agree on that subscribe one topic each."""
+    wishes, peers = Wishes(), Peers()
+    for number, each in enumerate(subscriptions):
+        assert wishes.put(peers.connect(), str(number), wish_of([each]))
+    return wishes.conflicts()
+
+
 def test_only_what_is_meant_differently_is_a_conflict() -> None:
     same = [
         *(SubscriptionData("T", text) for text in ("a || b", "b||a", "a||b||a", "a || b || ")),
         SubscriptionData("T", "a || b", expression_type=None),
     ]
-    assert conflicts({str(number): wish_of([each]) for number, each in enumerate(same)}) == []
+    assert conflicts_of(same) == []
     other = [SubscriptionData("T", "a"), SubscriptionData("T", "a || b"), SubscriptionData("T", "a", expression_type=SQL92)]
-    assert conflicts({str(number): wish_of([each]) for number, each in enumerate(other)}) == [
-        "T: TAG 'a' by 0; TAG 'a || b' by 1; SQL92 'a' by 2"
-    ]
+    assert conflicts_of(other) == ["T: TAG 'a' by 0; TAG 'a || b' by 1; SQL92 'a' by 2"]
 
 
 def test_operators_see_conflicts_as_long_as_they_last_and_the_log_says_each_once(room: Room, caplog: pytest.LogCaptureFixture) -> None:
@@ -152,9 +175,59 @@ def test_refuse_leaves_members_alone_that_differed_before_it_was_wanted(room: Ro
     assert room.beat(three, "c3", {"g": {"T": "a"}}).code == ResponseCode.SUCCESS
 
 
+def test_a_client_that_is_kept_out_of_many_groups_hears_why_for_some(room: Room) -> None:
+    room.watch(SubscriptionConflict.REFUSE)
+    room.beat(room.peers.connect(), "c1", {f"g{number}": {"T": "a"} for number in range(100)})
+    with pytest.raises(RequestRefused) as refused:
+        room.beat(room.peers.connect(), "c2", {f"g{number}": {"T": "b"} for number in range(100)})
+    assert str(refused.value).endswith("; and so for 90 other groups")
+    assert str(refused.value).count("is kept out") == 10
+
+
 def test_a_heartbeat_that_leaves_its_subscriptions_out_is_no_newcomer(room: Room) -> None:
     one = room.peers.connect()
     room.watch(SubscriptionConflict.REFUSE)
     room.beat(one, "c1", {"g": {"T": "a"}}, heartbeatFingerprint=7)
     assert room.beat(one, "c1", {"g": {}}, heartbeatFingerprint=7, withoutSub=True).code == ResponseCode.SUCCESS
     assert room.conflicts() == []
+
+
+WANTED: list[Wish] = [wish_of([SubscriptionData(topic, "*") for topic in topics]) for topics in ("", "T", "U", "TU")]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc"), st.none() | st.sampled_from(WANTED)), max_size=30))
+def test_a_client_counts_as_it_is_on_its_newest_connection(steps: list[tuple[int, str, Wish | None]]) -> None:
+    channels = [Peers().connect() for _ in range(4)]
+    wishes = Wishes()
+    said: dict[int, tuple[str, Wish]] = {}  # in the order of the connections of a client
+    for number, client_id, wish in steps:
+        if wish is None:
+            assert wishes.remove(channels[number]) == (said.pop(number, None) is not None)
+        else:
+            known = said.get(number)
+            assert wishes.put(channels[number], client_id, wish) == (known != (client_id, wish))
+            if known is not None and known[0] != client_id:
+                del said[number]
+            said[number] = (client_id, wish)
+        newest = dict(said.values())
+        assert bool(wishes.conflicts()) == (len({frozenset(each) for each in newest.values()}) > 1)
+        for wish_of_a in WANTED:
+            others = {frozenset(each) for name, each in newest.items() if name != "a"}
+            is_fine = newest.get("a") == wish_of_a or others <= {frozenset(wish_of_a)}
+            assert bool(wishes.conflicts_with("a", wish_of_a)) != is_fine
+
+
+def test_of_a_crowd_that_does_not_agree_only_some_are_compared() -> None:
+    found = conflicts_of([SubscriptionData("T", str(number)) for number in range(1000)])
+    assert len(found) == 1
+    assert found[0].count(" by ") == KINDS_MAX
+
+
+def test_what_is_said_of_a_crowd_that_does_not_agree_has_a_limit() -> None:
+    wishes = Wishes()
+    for number in range(KINDS_MAX):
+        wish = wish_of(SubscriptionData(f"Topic{topic}", f"{number} {'x' * 1_000}") for topic in range(1_000))
+        wishes.put(Peers().connect(), f"{number} {'y' * 1_000}", wish)
+    found = wishes.conflicts()
+    assert sum(map(len, found)) < 5_000
+    assert found[-1].endswith("… and maybe others")

@@ -12,6 +12,7 @@ from golden_data import frames
 from hot_room import PROPERTIES, PULL, SEND, UNIQUE, HotRoom, TwoRooms, json_header, raw_frame, request
 from orbitmq.common.errors import WriteFailed
 from orbitmq.message import batch
+from orbitmq.message.message_type import MessageType
 from orbitmq.message.record import RecordLimits
 from orbitmq.protocol import frame
 from orbitmq.protocol.bodies.nameserver import TopicConfig
@@ -255,7 +256,7 @@ def test_a_send_that_nobody_waits_for_is_not_answered_when_the_disk_has_it(tmp_p
     room.turn((0, request(V2, SEND, b"x", flag=2)))
     room.store.flushing.flush_log()
     assert room.answers()[0] == ([], None)
-    assert room.totals.sums["put", "T"] == 1
+    assert room.totals.sums["put", "T", MessageType.NORMAL] == 1
     room.close()
 
 

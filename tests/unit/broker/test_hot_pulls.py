@@ -10,6 +10,7 @@ import pytest
 
 from client_room import client
 from hot_room import PROPERTIES, PULL, SEND, HotRoom, TwoRooms, request
+from orbitmq.common.slices import finish
 from orbitmq.message.tags import java_hash
 from orbitmq.protocol import frame
 from orbitmq.protocol.bodies.clients import ConsumerData
@@ -99,7 +100,7 @@ def test_a_pull_of_a_group_that_subscribes_by_an_expression_gets_what_that_wants
         room.settings.enable_property_filter = True
         data = ConsumerData("g", message_model=MessageModel.CLUSTERING, subscriptions=(subscription,))
         room.consumers.register(room.channels[2], client("c"), data, room.clock.monotonic_ms())
-        room.known_filters.heard("g", (subscription,))
+        finish(room.known_filters.heard("g", (subscription,)))
     (answer,) = rooms.sent([request(PULLED, PULL)])
     assert (answer.body or b"").count(b"TagB") == 5
     assert (answer.body or b"").count(b"TagA") == 0
@@ -156,7 +157,7 @@ def test_a_pull_is_refused_as_soon_as_its_group_or_topic_may_not(rooms: TwoRooms
     assert rooms.sent([pull])[0].code == ResponseCode.NO_PERMISSION
     for room in rooms.both:
         room.topics.update(TopicConfig("T", 4, 4, 6))
-        room.consumers.on_close(room.channels[2])
+        list(room.consumers.on_close(room.channels[2]))
     assert rooms.sent([pull])[0].code == ResponseCode.SUBSCRIPTION_NOT_EXIST
     assert rooms.hot.general == [PULLED] * 3
 
@@ -213,5 +214,5 @@ def test_a_peer_that_takes_no_answers_is_not_served_on(tmp_path: Path) -> None:
     data = bytearray(b"".join(request(PULLED, PULL | {"sysFlag": "4"}, opaque=number) for number in range(5)))
     assert 0 < room.endpoint.receive(link, data, 0, len(data)) < len(data)
     room.endpoint.end_turn()
-    assert [opaque for opaque, _ in room.answers()[0][0]] == [0, 1, 1], "the send, the pull that filled its room, and one more"
+    assert [opaque for opaque, _ in room.answers()[0][0]] == [0, 1], "the send, and the pull that filled its room"
     room.close()

@@ -15,6 +15,7 @@ from orbitmq.broker.delay.level_delivery import RETRY_MS
 from orbitmq.common.errors import MessageIllegal, StoreFull
 from orbitmq.common.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.message import properties
+from orbitmq.message.message_type import MessageType
 from orbitmq.message.record_write import Message
 from orbitmq.store.config import FlushMode
 from orbitmq.store.log_batch import Appended
@@ -225,13 +226,13 @@ def test_a_store_that_fails_between_copies_that_are_stored_one_by_one_brings_non
     room.clock.advance_ms(2_000)
     put, stored = room.own.put, list[bytes]()
 
-    def put_some(*messages: Message) -> Sequence[Appended]:
+    def put_some(*messages: Message, message_type: MessageType) -> Sequence[Appended]:
         if len(messages) > 1 or messages[0].body == b"1":
             raise MessageIllegal("one of them can never be stored")
         if len(stored) == 2:
             raise StoreFull("no more")
         stored.append(bytes(messages[0].body))
-        return put(*messages)
+        return put(*messages, message_type=message_type)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room.own, "put", put_some)

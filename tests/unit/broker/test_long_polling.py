@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
 from client_room import Peers
 from orbitmq.broker.long_polling import HeldPull, LongPollingConfig, PullHold
+from orbitmq.message.record_read import RecordCursor
+from orbitmq.message.record_write import Message, encode, record_size
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import Channel
+from orbitmq.store.config import FILTER_STEP_WORK, FILTER_WORK_MAX
 from orbitmq.store.reads import MessageFilter, TagsFilter
 from orbitmq.store.types import QueueKey, QueueOffset
 
@@ -20,6 +25,13 @@ TAG_A, TAG_B = 65, 66
 def pull(offset: int = 0, wanted: MessageFilter | None = None, suspend_ms: int = 15_000, channel: Channel | None = None) -> HeldPull:
     request = RemotingCommand(RequestCode.PULL_MESSAGE)
     return HeldPull(channel or peers.connect(), request, QueueOffset(offset), suspend_ms, wanted)
+
+
+def record_with(properties: bytes) -> bytes:
+    message, host = Message(b"T", b"", born_host=bytes(8), born_time_ms=0, properties=properties), bytes(8)
+    record = bytearray(record_size(message, host))
+    encode(message, record, 0, 0, 0, 0, host)
+    return bytes(record)
 
 
 def arrive(hold: PullHold, next_offset: int, tags_code: int | None = 0, queue: QueueKey = QUEUE) -> list[HeldPull]:
@@ -34,6 +46,19 @@ def test_an_arrival_releases_the_pulls_of_its_queue_in_the_order_they_came() -> 
     assert arrive(hold, 4) == [first, second]
     assert arrive(hold, 5) == []
     assert len(hold) == 1
+
+
+def test_pulls_whose_requests_are_too_large_together_do_not_wait() -> None:
+    hold = PullHold(LongPollingConfig(held_bytes_max=1000))
+    sizes = {"large": 600, "too large": 401, "fits": 400}
+    large, too_large, fits = (HeldPull(peers.connect(), bytes(size), QueueOffset(3), 15_000) for size in sizes.values())
+    assert hold.hold(QUEUE, large, 0)
+    assert not hold.hold(QUEUE, too_large, 0)
+    assert hold.hold(QUEUE, fits, 0)
+    hold.drop(large.channel)
+    body = RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields={"topic": "T"}, body=bytes(594))
+    assert not hold.hold(QUEUE, HeldPull(peers.connect(), RemotingCommand(11, body=bytes(601)), QueueOffset(3), 15_000), 0)
+    assert hold.hold(QUEUE, HeldPull(peers.connect(), body, QueueOffset(3), 15_000), 0)
 
 
 def test_a_message_before_the_offset_of_a_pull_leaves_it_held() -> None:
@@ -66,6 +91,48 @@ def test_a_filter_that_looks_at_entries_is_asked() -> None:
     hold.hold(QUEUE, waiting := pull(wanted=_Entries(None)), 0)
     assert arrive(hold, 1, TAG_A) == []
     assert arrive(hold, 2, TAG_B) == [waiting]
+
+
+class _Records(NamedTuple):
+    """Wants the messages whose property `a` is 1, and counts how often it is asked."""
+
+    asked: list[int]
+    record_cost: int = 1
+    tags_codes: frozenset[int] | None = None
+    passes_bare_entries: bool = True
+
+    def matches_entry(self, tags_code: int | None, unit: object) -> bool:
+        return True
+
+    def matches_record(self, record: RecordCursor) -> bool:
+        self.asked.append(1)
+        return record.property("a") == "1"
+
+
+def test_a_message_is_read_once_for_all_pulls_that_filter_by_it() -> None:
+    hold, asked, read = PullHold(), list[int](), list[int]()
+
+    def record_of(_queue: QueueKey, offset: QueueOffset) -> bytes | None:
+        read.append(offset)
+        return record_with(b"a\x01%d\x02" % offset)
+
+    waiting = [pull(wanted=_Records(asked)) for _ in range(100)]
+    for each in waiting:
+        hold.hold(QUEUE, each, 0)
+    assert list(hold.on_arrival(QUEUE, QueueOffset(1), 0, record_of)) == []
+    assert list(hold.on_arrival(QUEUE, QueueOffset(2), 0, record_of)) == waiting
+    assert (read, len(asked)) == ([0, 1], 200)
+
+
+def test_filters_get_bounded_work_for_one_message_and_the_rest_is_answered_by_the_next_check() -> None:
+    hold, asked = PullHold(), list[int]()
+    cost = FILTER_WORK_MAX // (10 * (FILTER_STEP_WORK + 4))
+    waiting = [pull(wanted=_Records(asked, cost)) for _ in range(30)]
+    for each in waiting:
+        hold.hold(QUEUE, each, 0)
+    assert list(hold.on_arrival(QUEUE, QueueOffset(1), 0, lambda *_: record_with(b"a\x011\x02"))) == waiting[:10]
+    assert len(asked) == 10
+    assert hold.expire(hold.config.check_ms) == waiting[10:]
 
 
 def test_a_pull_is_released_at_its_deadline_not_before_and_once() -> None:
@@ -147,3 +214,53 @@ def test_pulls_that_come_and_go_leave_nothing_behind() -> None:
         hold.expire(now_ms)
     assert (len(hold), hold._by_queue, hold._by_channel) == (0, {}, {})
     assert len(hold._by_due_ms) <= LongPollingConfig().check_ms + 1
+
+
+def test_a_crowd_is_woken_in_parts_and_each_pull_once() -> None:
+    hold, waiting = PullHold(wakes_max=10), [pull() for _ in range(35)]
+    assert all(hold.hold(QUEUE, each, 0) for each in waiting)
+    woken = [arrive(hold, 1)]
+    while hold.has_more_to_wake:
+        woken.append(list(hold.wake_more()))
+    assert [each for part in woken for each in part] == waiting
+    assert max(map(len, woken)) == 10
+    assert len(hold) == 0
+
+
+def test_what_arrives_while_a_crowd_is_woken_wakes_all_that_are_left() -> None:
+    hold = PullHold(wakes_max=2)
+    a, b, c = pull(wanted=TagsFilter(frozenset({TAG_A}))), pull(wanted=TagsFilter(frozenset({TAG_B}))), pull(offset=1)
+    assert all(hold.hold(QUEUE, each, 0) for each in (a, b, c))
+    assert arrive(hold, 1, TAG_A) == [a]
+    late = pull(offset=2)
+    assert hold.hold(QUEUE, late, 0)
+    assert arrive(hold, 2, TAG_A) == [], "it has its turn when all have been looked at"
+    woken: list[HeldPull] = []
+    while hold.has_more_to_wake:
+        woken += hold.wake_more()
+    assert woken == [b, c], "b as if the message might be for it; the late one has seen both"
+    assert len(hold) == 1
+
+
+def test_pulls_that_leave_while_their_crowd_is_woken_leave_once() -> None:
+    hold, gone = PullHold(wakes_max=1), peers.connect()
+    first, dropped, due, last = pull(), pull(channel=gone), pull(suspend_ms=5), pull()
+    assert all(hold.hold(QUEUE, each, 0) for each in (first, dropped, due, last))
+    assert arrive(hold, 1) == [first]
+    assert hold.drop(gone)
+    assert hold.expire(10) == [due]
+    woken: list[HeldPull] = []
+    while hold.has_more_to_wake:
+        woken += hold.wake_more()
+    assert woken == [last]
+    assert len(hold) == 0
+
+
+def test_a_crowd_whose_time_is_over_is_released_in_parts() -> None:
+    hold, waiting = PullHold(wakes_max=10), [pull(suspend_ms=7) for _ in range(35)]
+    assert all(hold.hold(QUEUE, each, 0) for each in waiting)
+    parts = []
+    while hold.next_ms is not None:
+        parts.append(hold.expire(7))
+    assert [len(part) for part in parts] == [10, 10, 10, 5]
+    assert {each for part in parts for each in part} == set(waiting)

@@ -29,6 +29,8 @@ from orbitmq.broker.metric_sources import (
 from orbitmq.broker.metric_text import GaugeTable, render, view
 from orbitmq.broker.metrics import Metrics, parse_labels
 from orbitmq.broker.stats import StatName, Stats
+from orbitmq.common.visible import visible
+from orbitmq.testing.manual_clock import ManualClock
 
 # Name, less `rocketmq_`, kind and labels beyond the four that all have, as recorded.
 RECORDED = """\
@@ -140,7 +142,7 @@ def sources(stats: Stats | None = None) -> Sources:
     return Sources(
         stats=stats or Stats(0),
         is_system_topic=lambda topic: topic == SYSTEM_TOPIC,
-        broker=lambda: BrokerFigures(6, 17, 9),
+        broker=lambda: BrokerFigures(6, 17, 9, 21),
         storage=lambda: StorageFigures(15_150_739_456, 3_636, 0, 3_733),
         runtime_info=lambda: RUNTIME_INFO,
         processor_queues=lambda: [("send", 3), ("pull", 0)],
@@ -173,8 +175,8 @@ def test_names_kinds_and_labels_are_those_of_a_recorded_broker() -> None:
     incoming.add(1, 909)
     metrics.outgoing("T", "g").add(1, 909)
     metrics.rpc("send_message_v2", "success").observe(2)
-    metrics.topic_create_ms.series("success", "false").observe(71)
-    metrics.group_create_ms.series("success").observe(16)
+    metrics.topic_created(True, False).observe(71)
+    metrics.group_created(True).observe(16)
     metrics.pop_scan_ms.series().observe(0)
     parsed = parse(metrics.render())
     recorded = {f"rocketmq_{row.split()[0]}": row.split()[1:] for row in RECORDED.splitlines()}
@@ -235,7 +237,7 @@ def test_series_of_the_same_labels_are_one_and_retry_topics_do_not_come_in() -> 
 
 def test_series_of_a_topic_or_a_group_that_is_gone_are_gone() -> None:
     metrics = Metrics(IDENTITY, sources())
-    figures = Figures(0, "DefaultCluster", lambda topic: topic == SYSTEM_TOPIC)
+    figures = Figures(ManualClock(), "DefaultCluster", lambda topic: topic == SYSTEM_TOPIC)
     figures.metrics = metrics
     for topic in ("T", "T2"):
         figures.stored(topic, 1, 10)
@@ -346,14 +348,15 @@ def test_the_runtime_info_is_shown_as_the_exporter_shows_it() -> None:
 
 
 @given(st.dictionaries(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.text('%s\\\n"{},=a')), st.floats(allow_nan=False)))
-def test_whatever_stands_in_labels_is_read_back(rows: dict[tuple[str, str], float]) -> None:
+def test_whatever_stands_in_labels_is_read_back_but_for_control_characters_which_are_shown(rows: dict[tuple[str, str], float]) -> None:
     fixed = {"cluster": '100%s "quoted"\\'}
     table = GaugeTable(lambda: [(key, (number,)) for key, number in rows.items()], view(lambda row: row, ("b", "a"), fixed, ("m", "help")))
     text = b"".join(render([table]))
     if not rows:
         assert text == b""
         return
-    samples = [({**fixed, "b": b, "a": a}, number) for (b, a), number in rows.items()]
+    assert all(char == "\n" or char == visible(char) for char in text.decode())
+    samples = [({**fixed, "b": "\n".join(map(visible, b.split("\n"))), "a": a}, number) for (b, a), number in rows.items()]
     assert [(sample.labels, sample.value) for sample in parse([text]).samples] == samples
 
 

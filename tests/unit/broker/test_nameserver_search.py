@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.server
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,35 @@ def test_an_address_server_tells_the_name_servers_and_who_it_no_longer_tells_is_
                     assert first.topics() == [{"one", "two"}]
 
     scenario(test, tmp_path)
+
+
+def test_an_address_server_is_asked_again_and_again_under_the_names_that_files_of_the_original_have_for_it(tmp_path: Path) -> None:
+    async def test(folder: Path) -> None:
+        async with listening() as (_, one), listening() as (_, two):
+            told = [one]
+            with address_server(told) as domain:
+                settings = {"rmq_address_server_domain": domain, "rmq_address_server_sub_group": "mine"}
+                async with staged(None, fetch_namesrv_addr_by_address_server=True, **settings) as stage:
+                    assert list(stage.link.name_servers) == [one]
+                    told.append(two)
+                    object.__setattr__(stage.config, "fetch_namesrv_addr_interval", 1)
+                    again = asyncio.create_task(stage.link._refresh_forever())
+                    await until(lambda: list(stage.link.name_servers) == [two], "the new one is found")
+                    again.cancel()
+
+    scenario(test, tmp_path)
+
+
+def test_a_start_does_not_wait_for_an_address_server_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orbitmq.remoting.name_servers.LOOKUP_TIMEOUT_MS", 50)
+
+    async def test() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            domain = f"127.0.0.1:{mute.getsockname()[1]}"
+            async with staged(None, fetch_namesrv_addr_by_address_server=True, rmq_address_server_domain=domain) as stage:
+                assert stage.link.name_servers == {}
+
+    run(test)
 
 
 def test_names_of_name_servers_may_be_looked_up_and_stand_for_every_address(tmp_path: Path) -> None:

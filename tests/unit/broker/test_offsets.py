@@ -16,6 +16,7 @@ from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.nameserver import DataVersion
 from orbitmq.protocol.bodies.offsets import ConsumerOffsets
 from orbitmq.store.file_layer import OsFileLayer
+from orbitmq.store.types import QueueKey
 from orbitmq.testing.faulty_disk import FaultyDisk
 
 
@@ -63,11 +64,27 @@ def test_a_commit_below_zero_leaves_how_far_the_group_is(room: OffsetsRoom, capl
     assert "offset_not_committed client=10.0.0.1:99 group=g topic=T queue=3 offset=-1" in caplog.text
 
 
-def test_a_start_on_a_full_disk_says_which_file_and_what_to_do(tmp_path: Path) -> None:
+def test_a_start_on_a_disk_that_fails_says_which_file_and_what_to_do(tmp_path: Path) -> None:
     disk = FaultyDisk(OsFileLayer(), tmp_path)
-    disk.fail("pwrite", errno.ENOSPC)
-    with pytest.raises(StoreError, match=r"consumerOffset\.journal cannot be written: .*No space left on device; free or mend its disk"):
+    disk.fail("pwrite", errno.EIO)
+    with pytest.raises(StoreError, match=r"consumerOffset\.journal cannot be written: .*Input/output error; free or mend its disk"):
         OffsetsRoom(tmp_path, disk)
+
+
+def test_on_a_full_disk_the_journal_begins_when_there_is_room(tmp_path: Path) -> None:
+    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    room = OffsetsRoom(tmp_path, disk)
+    room.offsets.commit("g", "T", 0, 5)
+    assert room.offsets.flush()
+    disk.fail("pwrite", errno.ENOSPC, times=2)
+    again = OffsetsRoom(tmp_path, disk)
+    assert again.offsets.query("g", "T", 0) == 5
+    again.offsets.commit("g", "T", 0, 7)
+    assert not again.offsets.flush()
+    assert OffsetsRoom(tmp_path, OsFileLayer()).offsets.query("g", "T", 0) == 5
+    disk.heal()
+    assert again.offsets.flush()
+    assert OffsetsRoom(tmp_path, OsFileLayer()).offsets.query("g", "T", 0) == 7
 
 
 def test_the_version_moves_with_every_so_many_commits(tmp_path: Path) -> None:
@@ -126,6 +143,18 @@ def test_groups_and_topics_find_each_other_and_are_deleted_together_with_what_wa
     assert offsets.query_pull("g", "B", 0) == 2
     offsets.delete_group("g")
     assert (offsets.topics_of("g"), offsets.query_pull("g", "B", 0), offsets.has_reset("g", "B", 1)) == (set(), None, False)
+
+
+def test_a_queue_is_consumed_as_far_as_every_group_of_its_topic_has(room: OffsetsRoom) -> None:
+    offsets = room.offsets
+    assert offsets.consumed_by_all(QueueKey("T", 0)) is None
+    offsets.commit("quick", "T", 0, 9)
+    offsets.commit("slow", "T", 0, 4)
+    offsets.commit("other", "U", 0, 1)
+    assert offsets.consumed_by_all(QueueKey("T", 0)) == 4
+    assert offsets.consumed_by_all(QueueKey("T", 1)) == 0, "they read the topic, and nothing of this queue yet"
+    offsets.delete_group("slow")
+    assert offsets.consumed_by_all(QueueKey("T", 0)) == 9
 
 
 def test_a_clone_takes_the_place_of_what_the_target_had(room: OffsetsRoom) -> None:

@@ -39,7 +39,7 @@ def test_a_client_that_connects_again_is_reached_by_its_new_connection_and_outli
     producers.register("g", old, client("c"), 0)
     producers.register("g", new, client("c"), 0)
     assert producers.channel_of_client("c") is new
-    producers.on_close(old)
+    list(producers.on_close(old))
     assert producers.channel_of_client("c") is new
     assert list(producers.members("g")) == [new]
 
@@ -48,7 +48,7 @@ def test_when_the_newer_connection_closes_first_the_older_one_is_found_again() -
     producers, old, new = Producers(), peers.connect(), peers.connect()
     producers.register("g", old, client("c"), 0)
     producers.register("g", new, client("c"), 0)
-    producers.on_close(new)
+    list(producers.on_close(new))
     assert producers.channel_of_client("c") is old
 
 
@@ -58,7 +58,7 @@ def test_a_connection_whose_client_takes_another_id_is_found_by_that_alone() -> 
     producers.register("g", channel, client("after"), 0)
     assert producers.channel_of_client("before") is None
     assert producers.channel_of_client("after") is channel
-    producers.on_close(channel)
+    list(producers.on_close(channel))
     assert producers.channel_of_client("after") is None
 
 
@@ -67,7 +67,7 @@ def test_a_closed_connection_leaves_all_its_groups() -> None:
     for group in ("g1", "g2"):
         producers.register(group, a, client("ca"), 0)
     producers.register("g2", b, client("cb"), 0)
-    producers.on_close(a)
+    list(producers.on_close(a))
     assert list(producers) == ["g2"]
     assert list(producers.members("g2")) == [b]
 
@@ -77,10 +77,10 @@ def test_a_client_expires_when_it_was_silent_for_longer_than_two_minutes() -> No
     for group in ("g1", "g2"):
         producers.register(group, silent, client("cs"), 0)
     producers.register("g1", lively, client("cl"), 1)
-    assert producers.scan(SILENCE_MS_MAX) == []
-    assert producers.scan(SILENCE_MS_MAX + 1) == [silent]
+    assert list(producers.scan(SILENCE_MS_MAX)) == []
+    assert list(producers.scan(SILENCE_MS_MAX + 1)) == [silent, silent], "for each of its groups"
     assert list(producers.members("g1")) == [lively]
-    assert producers.scan(SILENCE_MS_MAX + 1) == []
+    assert list(producers.scan(SILENCE_MS_MAX + 1)) == []
 
 
 def test_any_channel_takes_turns_and_passes_over_those_that_are_closed_or_stuck() -> None:

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from broker_room import BrokerRoom
-from client_room import sent
+from client_room import InlineSlices, sent
 from hot_room import Totals
 from orbitmq.broker.clients import ClientInfo
-from orbitmq.broker.filters import choosing
+from orbitmq.broker.filters import bit_maps, choosing
 from orbitmq.broker.filters.bit_maps import BitMaps
 from orbitmq.broker.filters.message_filters import ExpressionFilter
 from orbitmq.broker.long_polling import PullHold
 from orbitmq.broker.processors.pull import PullProcessor
+from orbitmq.common.slices import finish
 from orbitmq.message.record import decode_all
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.protocol.bodies.clients import ConsumerData
@@ -44,10 +45,11 @@ class Room(BrokerRoom):
             self.consumers,
             self.store.reads,
             self.hold,
-            self.clock.monotonic_ms,
+            self.clock,
             Totals(),
             self.filters,
             self.store.reads.record_of,
+            InlineSlices(),
         )
         self.store.dispatcher.listeners.append(self.pulls.arrived)
         self.store.dispatcher.bits_of = BitMaps(self.settings, self.known_filters).of
@@ -57,7 +59,7 @@ class Room(BrokerRoom):
         subscriptions = (SubscriptionData(topic, expression, version, expression_type="SQL92"), SubscriptionData(f"%RETRY%{group}", "*", 1))
         data = ConsumerData(group, message_model=MessageModel.CLUSTERING, subscriptions=subscriptions)
         self.consumers.register(self.peers.connect(), ClientInfo("c", LanguageCode.JAVA, 513), data, self.clock.monotonic_ms())
-        self.known_filters.heard(group, subscriptions)
+        finish(self.known_filters.heard(group, subscriptions))
 
     def pull(self, **changes: Any) -> list[bytes]:
         """The bodies that a pull of the group brings."""
@@ -218,6 +220,18 @@ def test_dispatch_keeps_which_filters_a_message_passed(ext_room: Room) -> None:
     high, low = bloom.positions("high#T"), bloom.positions("low#T")
     found = [None if unit is None else unit.bits for unit in units(ext_room)]
     assert found == [b"", bloom.map_of(low), bloom.map_of([*high, *low]), bloom.map_of(high), bloom.map_of([]), b""]
+
+
+def test_where_filters_are_too_many_for_one_message_the_bits_of_the_rest_are_set(ext_room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bit_maps, "FILTER_WORK_MAX", 1_000)
+    bloom = ext_room.known_filters.bloom
+    for number in range(5):
+        ext_room.subscribe("a > 1", group=f"g{number}")
+    ext_room.put(b"unwanted", a="1")
+    (unit,) = units(ext_room)
+    assert unit is not None
+    assert not set(bloom.positions("g0#T")) <= {place for place in range(bloom.bit_count) if unit.bits[place // 8] >> place % 8 & 1}
+    assert all(unit.bits[place // 8] >> place % 8 & 1 for place in bloom.positions("g4#T"))
 
 
 def test_bits_let_pulls_pass_over_messages_without_reading_them(ext_room: Room, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker_room import BrokerRoom
-from client_room import sent
+from client_room import InlineSlices, sent
 from orbitmq.broker.figures import Figures
 from orbitmq.broker.long_polling import PullHold
 from orbitmq.broker.processors.pull import PullProcessor
@@ -20,6 +21,7 @@ from orbitmq.protocol.bodies.nameserver import TopicConfig
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.pull import ForbiddenBy
+from orbitmq.remoting.slices import SliceQueue
 
 PULL = RequestCode.PULL_MESSAGE
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
@@ -29,7 +31,7 @@ class Room(BrokerRoom):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.hold = PullHold()
-        self.figures = Figures(self.clock.now_ms(), "DefaultCluster", self.topics.is_system)
+        self.figures = Figures(self.clock, "DefaultCluster", self.topics.is_system)
         self.pulls = PullProcessor(
             self.settings,
             self.topics,
@@ -38,10 +40,11 @@ class Room(BrokerRoom):
             self.consumers,
             self.store.reads,
             self.hold,
-            self.clock.monotonic_ms,
+            self.clock,
             self.figures,
             self.filters,
             self.store.reads.record_of,
+            InlineSlices(),
         )
         self.store.dispatcher.listeners.append(self.pulls.arrived)
 
@@ -152,8 +155,38 @@ def test_a_pull_whose_topic_goes_while_it_waits_is_told_so(room: Room) -> None:
 
 def test_a_connection_that_is_gone_is_not_waited_for(room: Room) -> None:
     assert room.begin(room.pulls, PULL, fields(sysFlag=SUSPEND | SUBSCRIPTION)) is None
-    room.pulls.disconnected(room.channel)
+    assert room.hold.drop(room.channel)
     assert len(room.hold) == 0
+
+
+def test_a_pull_of_a_connection_that_is_gone_takes_no_reset_from_the_next(room: Room) -> None:
+    assert room.begin(room.pulls, PULL, fields(sysFlag=SUSPEND | SUBSCRIPTION)) is None
+    room.offsets.assign_reset("g", "T", 0, 0)
+    room.channel.is_open = False  # what waits on it is dropped some slices later
+    room.put()
+    room.channel.is_open = True
+    assert sent(room.channel) == []
+    assert room.ask(room.pulls, PULL, fields(queueOffset=1)).remark == "OFFSET_RESET"
+
+
+def test_pulls_that_take_long_to_answer_are_answered_in_slices_in_order(room: Room) -> None:
+    async def scenario() -> None:
+        slices = room.pulls._slices = SliceQueue(share_ns=0)
+        room.pulls.share_ns = -1  # every answer takes too long
+        for _ in range(2):
+            assert room.begin(room.pulls, PULL, fields(sysFlag=SUSPEND | SUBSCRIPTION)) is None
+        room.put(b"first")
+        assert bodies(*sent(room.channel)) == [b"first"]
+        assert room.begin(room.pulls, PULL, fields(sysFlag=SUSPEND | SUBSCRIPTION, queueOffset=1)) is None
+        room.put(b"second")
+        assert sent(room.channel) == [], "its pull is answered behind the other"
+        for found in ([b"first", b"second"], [b"second"]):
+            await asyncio.sleep(0)
+            assert bodies(*sent(room.channel)) == found
+        await asyncio.sleep(0)
+        assert (len(slices), len(room.hold)) == (0, 0)
+
+    asyncio.run(scenario())
 
 
 def test_a_pull_commits_the_offset_it_brings_once(room: Room) -> None:

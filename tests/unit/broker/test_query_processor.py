@@ -11,6 +11,7 @@ from broker_room import BrokerRoom, body_of
 from orbitmq.broker.clients import ClientInfo
 from orbitmq.broker.filters.bit_maps import BitMaps
 from orbitmq.broker.processors.query import QueryProcessor
+from orbitmq.common.slices import finish
 from orbitmq.message.message_id import offset_id
 from orbitmq.message.record import decode_all
 from orbitmq.message.tags import java_hash
@@ -190,7 +191,7 @@ def test_entries_are_told_with_the_filter_of_the_group_and_the_bits_that_it_is_a
     subscription = SubscriptionData("T", "a > 1", 1, expression_type="SQL92")
     data = ConsumerData("g", message_model=MessageModel.CLUSTERING, subscriptions=(subscription,))
     room.consumers.register(room.peers.connect(), ClientInfo("c", LanguageCode.JAVA, 513), data, room.clock.monotonic_ms())
-    room.known_filters.heard("g", (subscription,))
+    finish(room.known_filters.heard("g", (subscription,)))
     for value in ("1", "2"):
         room.put(a=value)
     query = QueryProcessor(room.settings, room.store, room.store.reads, room.consumers, room.known_filters)

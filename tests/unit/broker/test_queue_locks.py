@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.broker.queue_locks import LOCK_MS_MAX, QueueLocks
+from orbitmq.common.slices import finish
 from orbitmq.protocol.bodies.clients import MessageQueue
 
 QUEUES = [MessageQueue("T", "broker-a", queue_id) for queue_id in range(4)]
@@ -50,7 +51,7 @@ def test_a_scan_forgets_what_is_over_and_nothing_else() -> None:
     locks.lock("g", QUEUES[:2], "a", 0)
     locks.lock("g", QUEUES[2:], "a", 10)
     locks.lock("h", QUEUES, "a", 0)
-    locks.scan(LOCK_MS_MAX + 1)
+    finish(locks.scan(LOCK_MS_MAX + 1))
     assert len(locks) == 2
     assert locks.lock("g", QUEUES, "b", LOCK_MS_MAX + 1) == QUEUES[:2]
 

@@ -108,6 +108,16 @@ def test_without_resets_here_the_consumers_online_are_told_the_offsets(room: Bro
     assert room.offsets.query("g", "T", 0) == 3, "the consumers commit it"
 
 
+def test_a_crowd_of_consumers_is_told_in_slices(room: BrokerRoom, resets: ResetProcessor) -> None:
+    room.settings.use_server_side_reset_offset = False
+    fill(room)
+    consumers = [room.consume("g", client_id=f"c{number}") for number in range(250)]
+    request = RemotingCommand(RESET, ext_fields={name: str(value) for name, value in ASKED.items()})
+    told = [sum(len(sent(consumer)) for consumer in consumers) for _ in resets.reset(room.channel, request)]
+    told.append(sum(len(sent(consumer)) for consumer in consumers))
+    assert told == [100, 100, 50]
+
+
 def test_unless_it_is_forced_no_consumer_goes_forward(room: BrokerRoom, resets: ResetProcessor) -> None:
     room.settings.use_server_side_reset_offset = False
     fill(room)

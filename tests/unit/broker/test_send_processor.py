@@ -39,7 +39,7 @@ NAMES = {
 class Room(BrokerRoom):
     def __init__(self, folder: Path, **settings: Any) -> None:
         super().__init__(folder, **settings)
-        self.figures = Figures(self.clock.now_ms(), "DefaultCluster", self.topics.is_system)
+        self.figures = Figures(self.clock, "DefaultCluster", self.topics.is_system)
         self.sends = SendProcessor(
             self.settings,
             self.topics,

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from broker_process import SMALL_FILES, create_request, send_request
-from orbitmq.broker.broker import Broker
-from orbitmq.broker.config import load_broker
-from orbitmq.common.clock import SystemClock
-from orbitmq.embedded.cluster import free_port
+from broker_process import create_request, send_request
 from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.command import RemotingCommand
-from orbitmq.remoting.client import ClientConfig, RemotingClient
 from remoting_peers import run
-
-Ask = Callable[[RemotingCommand], Awaitable[RemotingCommand]]
+from running_broker_room import broker, request
 
 NOT_SERVED = (
     RequestCode.QUERY_ASSIGNMENT,
@@ -28,28 +19,6 @@ NOT_SERVED = (
     *(code for code in RequestCode if "COLD_DATA" in code.name),
     *(code for code in RequestCode if code >= RequestCode.POP_MESSAGE),
 )
-
-
-@asynccontextmanager
-async def broker(folder: Path, **keys: str) -> AsyncIterator[Ask]:
-    """A broker that runs in this loop, and how to ask it."""
-    port = free_port("127.0.0.1")
-    flags = SMALL_FILES | {"listenPort": str(port), "storePathRootDir": str(folder), "brokerName": "a"} | keys
-    running = Broker(load_broker(environment={}, flags=flags).settings)
-    await running.start()
-    try:
-        async with RemotingClient(ClientConfig(), SystemClock()) as client:
-
-            async def ask(request: RemotingCommand) -> RemotingCommand:
-                return await client.invoke(f"127.0.0.1:{port}", request)
-
-            yield ask
-    finally:
-        await running.stop()
-
-
-def request(code: int, body: object = None, **fields: str) -> RemotingCommand:
-    return RemotingCommand(code, ext_fields=fields, body=None if body is None else json.dumps(body).encode())
 
 
 def test_what_is_not_served_is_refused_by_its_name(tmp_path: Path) -> None:
@@ -92,3 +61,16 @@ def test_modes_that_were_set_outlive_a_restart(tmp_path: Path) -> None:
 
     run(scenario)
     assert "dataReadAheadEnable=false" in (tmp_path / "config" / "broker.properties").read_text()
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_log_reads_ahead_or_not_as_is_said(tmp_path: Path, wanted: bool) -> None:
+    async def scenario() -> None:
+        async with broker(tmp_path, dataReadAheadEnable=str(wanted).lower()) as ask:
+            assert (await ask(send_request("T", b"x"))).code == 0
+            (file,) = ask.parts.store.log.files.files
+            assert file._reads_ahead is wanted
+            await ask.update(dataReadAheadEnable=str(not wanted).lower())
+            assert file._reads_ahead is not wanted
+
+    run(scenario)

@@ -8,6 +8,7 @@ import pytest
 
 from broker_room import BrokerRoom
 from orbitmq.broker.slow_consumers import SlowConsumers
+from orbitmq.common.slices import finish
 
 LIMIT = 1000
 
@@ -43,7 +44,7 @@ def test_a_group_that_reads_too_far_behind_may_read_no_more(stage: Stage, caplog
     group = stage.room.groups.table["g"]
     stage.room.groups.update(replace(group, retry_max_times=3))
     stage.read_to(1)
-    stage.protection.check()
+    finish(stage.protection.check())
     assert stage.room.groups.table["g"] == replace(group, retry_max_times=3, consume_enable=False)
     behind = stage.ends[-1] - stage.ends[0]
     assert f"group_disabled group=g topic=T queue=0 bytes_behind={behind} limit={LIMIT}" in caplog.text
@@ -55,40 +56,40 @@ def test_a_group_that_reads_too_far_behind_may_read_no_more(stage: Stage, caplog
 def test_a_group_that_follows_may_go_on(stage: Stage) -> None:
     for offset in (10, 9, 8):
         stage.read_to(offset)
-        stage.protection.check()
+        finish(stage.protection.check())
     assert stage.may_read
 
 
 def test_a_group_that_does_not_read_is_left_alone(stage: Stage) -> None:
     stage.read_to(10)
-    stage.protection.check()
+    finish(stage.protection.check())
     for _ in range(10):
         stage.room.put(b"x" * 200)
-    stage.protection.check()
+    finish(stage.protection.check())
     assert stage.may_read, "it was not far behind when it read last"
     stage.read_to(11)
-    stage.protection.check()
+    finish(stage.protection.check())
     assert not stage.may_read
 
 
 def test_a_group_that_an_operator_enabled_again_is_looked_at_when_it_reads_on(stage: Stage) -> None:
     stage.read_to(1)
-    stage.protection.check()
+    finish(stage.protection.check())
     stage.room.groups.update(replace(stage.room.groups.table["g"], consume_enable=True))
-    stage.protection.check()
+    finish(stage.protection.check())
     assert stage.may_read
     stage.read_to(2)
-    stage.protection.check()
+    finish(stage.protection.check())
     assert not stage.may_read
 
 
 def test_nobody_is_disabled_unless_that_is_wanted(stage: Stage) -> None:
     stage.settings.disable_consume_if_consumer_read_slowly = False
     stage.read_to(1)
-    stage.protection.check()
+    finish(stage.protection.check())
     assert stage.may_read
     stage.settings.disable_consume_if_consumer_read_slowly = True
-    stage.protection.check()
+    finish(stage.protection.check())
     assert not stage.may_read
 
 
@@ -96,6 +97,6 @@ def test_groups_topics_and_offsets_that_are_not_there_are_passed_over(stage: Sta
     stage.read_to(1, group="gone")
     stage.read_to(99)
     stage.room.offsets.commit_pull("g", "gone", 7, 0)
-    stage.protection.check()
+    finish(stage.protection.check())
     assert stage.may_read
     assert "gone" not in stage.room.groups.table

@@ -10,6 +10,12 @@ BOOT_MS = 1_794_810_053_303
 DAY_MS = 86_400_000
 
 
+def put(stats: StoreStats, messages: int, size: int, latency_ms: int, calls: int = 1) -> None:
+    """So many puts stored so many messages and bytes together, and took that long each."""
+    stats.put(messages, size)
+    stats.put_took(latency_ms, calls)
+
+
 def store_stats(totals: Totals | None = None) -> StoreStats:
     return StoreStats(BOOT_MS, lambda: totals or Totals(0, 0), midnight_after=lambda now_ms: now_ms + DAY_MS)
 
@@ -41,6 +47,7 @@ def test_a_broker_that_did_nothing_says_so_as_the_original_does() -> None:
         "getMissTps": "  ",
         "getTotalTps": "0.0 0.0 0.0",
         "getTransferredTps": "  ",
+        "getTransferedTps": "  ",
         "putLatency99": "0.00",
         "putLatency999": "0.00",
         "msgPutTotalYesterdayMorning": "0",
@@ -55,7 +62,7 @@ def test_a_broker_that_did_nothing_says_so_as_the_original_does() -> None:
 def rates(elapsed_ms: int) -> dict[str, str]:
     """After 61 samples, the last ten intervals 10,008 ms: 15 messages put, 2 gets that found 4, 2,414 that found none."""
     stats = store_stats()
-    stats.put(14, 12_726, 96, calls=14)
+    put(stats, 14, 12_726, 96, calls=14)
     moments = [BOOT_MS + 1_000 + 1_002 * number for number in range(50)]
     moments.append(moments[0] + elapsed_ms - 10_008)
     moments += [moments[-1] + 1_000 * number for number in range(1, 10)]
@@ -63,12 +70,12 @@ def rates(elapsed_ms: int) -> dict[str, str]:
     assert len(moments) == 61
     assert all(later - earlier >= 1_000 for earlier, later in pairwise(moments))
     stats.tick(moments[0])
-    stats.put(15, 3_705, 1, calls=15)
-    stats.get(2, 35)
-    stats.get(2, 1)
+    put(stats, 15, 3_705, 1, calls=15)
+    stats.get(1, 0, 2, 35)
+    stats.get(1, 0, 2, 1)
     for at, moment in enumerate(moments[1:], 1):
         for _ in range({10: 2_414 - 440, 55: 440}.get(at, 0)):
-            stats.get(0, 0)
+            stats.get(0, 1, 0, 0)
         stats.tick(moment)
     return stats.runtime_info(moments[-1])
 
@@ -88,7 +95,7 @@ def test_put_times_are_shown_for_the_minute_that_ended() -> None:
     """The recorded distribution and percentiles: eight puts under a millisecond, six of one, one of eight."""
     stats = store_stats()
     for latency_ms in [0] * 8 + [1] * 6 + [8]:
-        stats.put(1, 100, latency_ms)
+        put(stats, 1, 100, latency_ms)
     assert stats.runtime_info(run(stats, 60))["putMessageDistributeTime"].startswith("[<=0ms]:0 [0~10ms]:0 ")
     info = stats.runtime_info(run(stats, 1))
     assert info["putMessageDistributeTime"].startswith("[<=0ms]:8 [0~10ms]:7 [10~50ms]:0 ")
@@ -102,15 +109,15 @@ def test_put_times_are_shown_for_the_minute_that_ended() -> None:
 def test_each_put_falls_into_one_span() -> None:
     stats = store_stats()
     for latency_ms in (-1, 0, 1, 9, 10, 49, 50, 99, 100, 199, 200, 499, 500, 999, 1000, 1999, 2000, 3000, 4000, 5000, 9999, 10000, 99999):
-        stats.put(1, 1, latency_ms)
+        put(stats, 1, 1, latency_ms)
     shown = stats.runtime_info(run(stats, 61))["putMessageDistributeTime"]
     assert [int(part.rpartition(":")[2]) for part in shown.split()] == [2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 2, 2]
 
 
 def test_percentiles_lie_between_the_bounds_by_proportion() -> None:
     stats = store_stats()
-    stats.put(1000, 1000, 0, calls=900)
-    stats.put(100, 100, 22, calls=100)  # between 20 and 22
+    put(stats, 1000, 1000, 0, calls=900)
+    put(stats, 100, 100, 22, calls=100)  # between 20 and 22
     info = stats.runtime_info(run(stats, 61))
     assert info["putLatency99"] == "21.80"  # the 990th: 90 of the 100
     assert info["putLatency999"] == "21.98"
@@ -118,15 +125,15 @@ def test_percentiles_lie_between_the_bounds_by_proportion() -> None:
 
 def test_percentiles_are_rounded_half_up_and_end_at_ten_seconds() -> None:
     stats = store_stats()
-    stats.put(8, 8, 1, calls=8)  # the 7th of 8: 0.875
+    put(stats, 8, 8, 1, calls=8)  # the 7th of 8: 0.875
     assert stats.runtime_info(run(stats, 61))["putLatency99"] == "0.88"
-    stats.put(1, 1, 60_000, calls=10)
+    put(stats, 1, 1, 60_000, calls=10)
     assert stats.runtime_info(run(stats, 61))["putLatency99"] == "10000.00"
 
 
 def test_averages_failures_and_large_numbers_are_written_as_java_writes_them() -> None:
     stats = store_stats()
-    stats.put(29, 16_931, 3)
+    put(stats, 29, 16_931, 3)
     stats.put_failed(7)
     info = stats.runtime_info(BOOT_MS + 3 * DAY_MS + 7_384_000)
     assert info["putMessageAverageSize"] == "583.8275862068965"
@@ -134,7 +141,7 @@ def test_averages_failures_and_large_numbers_are_written_as_java_writes_them() -
     assert info["putMessageTimesTotal"] == "29"
     assert info["putMessageEntireTimeMax"] == "7"
     assert info["runtime"] == "[ 3 days, 2 hours, 3 minutes, 4 seconds ]"
-    stats.put(0, 10**10, 0)
+    put(stats, 0, 10**10, 0)
     assert stats.runtime_info(BOOT_MS)["putMessageAverageSize"] == "3.448281700344828E8"
     assert stats.runtime_info(BOOT_MS + 1234 * DAY_MS)["runtime"].startswith("[ 1,234 days, ")
 
@@ -154,6 +161,18 @@ def test_totals_move_at_midnight() -> None:
     assert [info[f"msgGetTotal{when}"] for when in ("YesterdayMorning", "TodayMorning", "TodayNow")] == ["10", "40", "50"]
 
 
+def test_totals_move_at_the_next_midnight_after_the_clock_was_days_ahead() -> None:
+    totals = Totals(0, 0)
+    stats = StoreStats(0, lambda: totals, midnight_after=lambda now_ms: (now_ms // DAY_MS + 1) * DAY_MS)
+    stats.tick(10 * DAY_MS)
+    stats.tick(DAY_MS // 2)
+    totals = Totals(100, 10)
+    stats.tick(DAY_MS - 1)
+    assert stats.runtime_info(0)["msgPutTotalTodayMorning"] == "0"
+    stats.tick(DAY_MS + 999)
+    assert stats.runtime_info(0)["msgPutTotalTodayMorning"] == "100"
+
+
 def test_the_next_day_begins_within_a_day_and_an_hour() -> None:
     for now_ms in range(BOOT_MS, BOOT_MS + 400 * DAY_MS, DAY_MS // 3):
         assert now_ms < local_midnight_after(now_ms) <= now_ms + 25 * 3_600_000
@@ -165,7 +184,7 @@ def test_samples_are_taken_once_a_second_and_a_clock_set_back_does_not_stop_them
     stats = store_stats()
     assert stats.next_ms == BOOT_MS + 1_000
     for _ in range(11):
-        stats.put(1, 1, 0)
+        put(stats, 1, 1, 0)
         stats.tick(BOOT_MS + 500)
     assert stats.runtime_info(BOOT_MS)["putTps"] == "  "
     stats.tick(BOOT_MS - 50_000)

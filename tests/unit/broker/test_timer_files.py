@@ -13,7 +13,7 @@ from delay_room import DelayRoom, Settings
 from golden_data import files
 from orbitmq.broker.delay import timer_check, timer_wheel
 from orbitmq.broker.delay.timer_check import TimerCheck
-from orbitmq.broker.delay.timer_log import ENTRY_SIZE, TimerEntry, TimerLog
+from orbitmq.broker.delay.timer_log import ENTRY_SIZE, NO_POSITION, TimerEntry, TimerLog
 from orbitmq.broker.delay.timer_metrics import TimerMetrics
 from orbitmq.broker.delay.timer_rules import Wheel, timing_of
 from orbitmq.broker.delay.timer_wheel import Slot, TimerWheel
@@ -163,3 +163,21 @@ def test_nothing_is_lost_with_a_file_of_the_timer(tmp_path: Path, damage: str) -
     if "check" not in damage:
         assert room.counts().total() == 30
     room.stop()
+
+
+@pytest.mark.parametrize("precision_ms", [1000, 100, 1])
+def test_the_wheel_says_how_many_messages_are_due_within_each_bound(precision_ms: int) -> None:
+    wheel, now_ms = TimerWheel(precision_ms), 1_794_790_854_321
+    delays_s = [0, 4, 5, 59, 60, 61, 3_599, 3_600, 86_399, 86_400]
+    for number, delay_s in enumerate(delays_s):
+        wheel.add(entry_at(wheel.time_of(now_ms) + 1000 * delay_s), number * ENTRY_SIZE)
+    assert wheel.due_within(now_ms, [5, 60, 3_600, 86_400]) == [(5, 2), (60, 2), (3_600, 3), (86_400, 2)]
+    wheel.remove(wheel.time_of(now_ms) + 5_000)
+    wheel.remove_before(wheel.time_of(now_ms) + 1_000)
+    assert wheel.due_within(now_ms, [5, 60, 3_600]) == [(5, 1), (60, 1), (3_600, 3)]
+    wheel.clear()
+    assert wheel.due_within(now_ms, [86_400]) == [(86_400, 0)]
+
+
+def entry_at(slot_ms: int) -> TimerEntry:
+    return TimerEntry(NO_POSITION, 0, slot_ms, 0, 0, 100, 0, 0)

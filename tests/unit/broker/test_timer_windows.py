@@ -39,7 +39,7 @@ def windows_of(path: Path, slots: int, queue_begin: int, queue_end: int) -> Roll
 
 def test_a_window_holds_for_messages_that_come_after_the_start_that_brought_it(tmp_path: Path) -> None:
     path = tmp_path / "config/timerwindows.json"
-    assert windows_of(path, 10, 0, 7).of(6) == (1000, 50)
+    assert windows_of(path, 10, 0, 7).of(6) == (1000, 50, 0)
     assert json.loads(path.read_bytes())["windows"] == [[0, 50], [7, 10]]
     again = windows_of(path, 20, 0, 9)
     assert [again.of(offset).roll_window_slots for offset in (0, 6, 7, 8, 9, 99)] == [50, 50, 10, 10, 20, 20]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from broker_room import BROKER, BrokerRoom, Settings, body_of
 from client_room import sent
+from figures_room import Unheard
 from orbitmq.broker.processors.admin_answers import wanted_page
 from orbitmq.broker.processors.topics import TopicProcessor
 from orbitmq.protocol import fastjson
@@ -47,6 +48,7 @@ def topics(room: BrokerRoom, deleted: list[str]) -> TopicProcessor:
         when_saved=room.topics_file.when_saved,
         put_tps=lambda topic: 1.5 if topic == "T" else 0.0,
         deleted=deleted.append,
+        listener=Unheard(),
     )
 
 

@@ -11,15 +11,17 @@ import pytest
 
 import golden_stores
 from config_room import InlineWorker, ManualLoop
-from orbitmq.broker.attributes import parse_changes
+from orbitmq.broker.attributes import TOPIC_ATTRIBUTES, parse_changes
 from orbitmq.broker.config_file import ConfigFile
 from orbitmq.broker.topic_names import check_group, check_topic
 from orbitmq.broker.topics import TopicRules, Topics
 from orbitmq.common.errors import DamagedFile, RequestRefused
+from orbitmq.common.slices import finish
 from orbitmq.common.topic_names import FORBIDDEN_TO_SEND
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.nameserver import DataVersion, TopicConfig
 from orbitmq.protocol.bodies.topics import decode_topic_file, decode_topic_list, encode_all_topics, encode_topic_file
+from orbitmq.protocol.codes import ResponseCode
 from orbitmq.testing.manual_clock import ManualClock
 
 NOW_MS = 1_800_000_000_000
@@ -196,8 +198,8 @@ def test_the_version_carries_the_state_of_the_store(room: Room) -> None:
 def test_attributes_are_added_changed_and_removed(room: Room) -> None:
     update(room.topics, "T", "+message.type=FIFO,+queue.type=BatchCQ,+reserve.time=5")
     assert dict(room.topics.find("T").attributes) == {"message.type": "FIFO", "queue.type": "BatchCQ", "reserve.time": "5"}  # type: ignore[union-attr]
-    update(room.topics, "T", "+message.type=NORMAL,-reserve.time,+lite.topic.expiration=43200")
-    expected = {"message.type": "NORMAL", "queue.type": "BatchCQ", "lite.topic.expiration": "43200"}
+    update(room.topics, "T", "+message.type=NORMAL,-reserve.time,+lite.topic.expiration=-1")
+    expected = {"message.type": "NORMAL", "queue.type": "BatchCQ", "lite.topic.expiration": "-1"}
     assert dict(room.topics.find("T").attributes) == expected  # type: ignore[union-attr]
     assert update(room.topics, "T") == [], "attributes that are not named stay"
 
@@ -241,16 +243,66 @@ def test_a_change_of_attributes_that_breaks_a_rule_is_refused_as_the_original_do
     assert room.topics.encode() == before
 
 
+@pytest.mark.parametrize(
+    ("attributes", "remark"),
+    [
+        ("+cleanup.policy=COMPACTION", "cleanup.policy=COMPACTION is refused: topics are not compacted here: old messages are deleted"),
+        ("+message.type=PRIORITY", "message.type=PRIORITY is refused: priorities are a matter of pop consumption, which is not served"),
+        ("+message.type=LITE", "message.type=LITE is refused: lite topics are not served; leave the attribute out"),
+        ("+lite.topic.expiration=5", "lite.topic.expiration=5 is refused: lite topics are not served"),
+    ],
+)
+def test_an_attribute_that_would_do_nothing_is_refused_with_the_reason(room: Room, attributes: str, remark: str) -> None:
+    before = room.topics.encode()
+    with pytest.raises(RequestRefused) as refused:
+        update(room.topics, "T", attributes)
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+    assert refused.value.remark.startswith(remark)
+    assert room.topics.encode() == before
+
+
+def test_every_attribute_of_a_topic_has_its_effect_or_a_value_that_changes_nothing(room: Room) -> None:
+    update(room.topics, "T", "+queue.type=SimpleCQ,+cleanup.policy=DELETE,+message.type=NORMAL,+reserve.time=1,+lite.topic.expiration=-1")
+    assert set(room.topics.find("T").attributes) == set(TOPIC_ATTRIBUTES)  # type: ignore[union-attr]
+    assert room.topics.reserve_ms() == {"T": 3_600_000}
+
+
+def test_a_file_of_the_original_with_attributes_that_do_nothing_is_read_and_each_is_told(
+    rooms: RoomMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    attributes = {
+        "cleanup.policy": "COMPACTION",
+        "lite.topic.expiration": "5",
+        "reserve.time": "soon",
+        "of.5.9": "x",
+        "queue.type": "BatchCQ",
+    }
+    written = encode_topic_file({"T": TopicConfig("T", attributes=attributes)}, DataVersion())
+    (tmp_path / "topics.json").write_bytes(written)
+    with caplog.at_level(logging.WARNING):
+        room = rooms()
+    assert dict(room.topics.find("T").attributes) == attributes  # type: ignore[union-attr]
+    told = [record.getMessage() for record in caplog.records]
+    assert [line.partition(" why=")[0] for line in told] == [
+        "attribute_without_effect topic=T attribute=cleanup.policy value=COMPACTION",
+        "attribute_without_effect topic=T attribute=lite.topic.expiration value=5",
+        "attribute_without_effect topic=T attribute=reserve.time value=soon",
+        "attribute_without_effect topic=T attribute=of.5.9 value=x",
+    ]
+    assert "topics are not compacted here" in told[0]
+    assert room.topics.reserve_ms() == {}
+
+
 def test_odd_spellings_that_the_original_takes_are_taken(rooms: RoomMaker) -> None:
     room = rooms(mixed_message_type_enable=True)
-    for text in (",,", "", "+message.type=NORMAL=B", "+lite.topic.expiration=+3", "+message.type=MIXED"):
+    for text in (",,", "", "+message.type=NORMAL=B", "+reserve.time=+3", "+message.type=MIXED"):
         update(room.topics, "T", text)
-    assert dict(room.topics.find("T").attributes) == {"message.type": "MIXED", "lite.topic.expiration": "+3"}  # type: ignore[union-attr]
+    assert dict(room.topics.find("T").attributes) == {"message.type": "MIXED", "reserve.time": "+3"}  # type: ignore[union-attr]
 
 
 def test_a_list_is_taken_as_a_whole_or_not_at_all(room: Room) -> None:
     body = b'{"topicConfigList":[{"topicName":"A","attributes":{"+message.type":"FIFO"}},{"topicName":"B"},{"topicName":"A"}]}'
-    assert room.topics.update(*decode_topic_list(body)) == ["A", "B"]
+    assert room.topics.update(*finish(decode_topic_list(body))) == ["A", "B"]
     assert room.topics.find("A") == TopicConfig("A", attributes={"message.type": "FIFO"})
     assert room.registered == [["A", "B"]]
     before = room.topics.encode()
@@ -419,7 +471,7 @@ def test_a_damaged_file_is_replaced_by_its_backup_and_two_damaged_ones_are_told(
 
 def test_the_answer_to_a_slave_has_the_members_of_the_original(room: Room) -> None:
     topics = {"T": TopicConfig("T", 1, 1)}
-    assert encode_all_topics(topics, DataVersion(1, 2, 3), DataVersion()) == (
+    assert finish(encode_all_topics(topics, DataVersion(1, 2, 3), DataVersion())) == (
         b'{"dataVersion":{"counter":1,"stateVersion":3,"timestamp":2},"mappingDataVersion":{"counter":0,"stateVersion":0,"timestamp":0},'
         b'"topicConfigTable":{"T":{"attributes":{},"order":false,"perm":6,"readQueueNums":1,"topicFilterType":"SINGLE_TAG","topicName":"T",'
         b'"topicSysFlag":0,"writeQueueNums":1}},"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}'
@@ -444,3 +496,42 @@ def test_the_file_that_is_put_together_by_hand_is_what_the_writer_of_json_gives(
                 "topicConfigTable": {name: topic.to_json() for name, topic in topics.items()},
             }
         )
+
+
+class Messages:
+    """A log without messages, that grows."""
+
+    def __init__(self) -> None:
+        self.end = 0
+
+    def has_messages(self, topic: str) -> bool:
+        return False
+
+    def log_end(self) -> int:
+        self.end += 1
+        return self.end
+
+
+def test_where_lives_ended_is_known_of_the_last_topics_that_were_deleted_and_of_all_that_came_back(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    topics = Topics(
+        TopicRules(broker_name="a"),
+        ConfigFile(path, InlineWorker(), ManualLoop()),
+        ManualClock(NOW_MS),
+        lambda _: None,
+        messages=Messages(),
+    )
+    topics.load()
+    names = [f"T{number}" for number in range(1_500)]
+    topics.update(*(TopicConfig(name, 1, 1) for name in names))
+    for name in names[:1_400]:
+        topics.delete(name)
+    topics.update(TopicConfig("T700", 1, 1), TopicConfig("T0", 1, 1))
+    for name in names[1_400:]:
+        topics.delete(name)
+    ended = [name for name in names if name not in topics.table and topics.begin_of(name)]
+    assert 998 <= len(ended) <= 1_000
+    assert ended[-1] == "T1499"
+    assert topics.begin_of("T0") > topics.begin_of("T1399") > topics.begin_of("T501") > 0 == topics.begin_of("T499")
+    told = decode_topic_file(topics.encode()).beginnings
+    assert set(told) == {"T0", "T700"}, "the file has no lives that ended"

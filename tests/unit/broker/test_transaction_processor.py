@@ -11,6 +11,7 @@ import pytest
 
 from broker_room import BrokerRoom
 from client_room import sent
+from figures_room import Unheard
 from log_room import HOST
 from orbitmq.broker.config_file import ConfigFile
 from orbitmq.broker.own_messages import OwnMessages
@@ -55,7 +56,7 @@ class Room(BrokerRoom):
             ensure_topic=lambda topic: None,
         )
         self.transactions.load()
-        answers = SafeAnswers(self.store, self.topics)
+        answers = SafeAnswers(self.store, self.topics, Unheard())
         self.processor = TransactionProcessor(
             self.keys, self.transactions, record_at=self.store.reads.record_at, answers=answers, now_ms=self.clock.now_ms
         )

@@ -9,6 +9,7 @@ import pytest
 
 from broker_room import BrokerRoom
 from orbitmq.broker.upkeep import Chore, Upkeep
+from orbitmq.common.slices import Slices
 from orbitmq.store.config import FlushMode
 from remoting_peers import run, until
 
@@ -71,3 +72,22 @@ def test_queues_that_fall_behind_the_log_are_told(tmp_path_factory: pytest.TempP
         upkeep.tell_dispatch()
     assert f"dispatch_behind bytes={behind}" in caplog.text
     room.close()
+
+
+def test_a_chore_in_slices_lets_others_run_between_two_of_them(room: BrokerRoom) -> None:
+    done: list[str] = []
+
+    def in_slices() -> Slices[None]:
+        for _ in range(3):
+            done.append("slice")
+            asyncio.get_running_loop().call_soon(done.append, "another")
+            yield
+
+    async def scenario() -> None:
+        upkeep = Upkeep(room.clock, room.store, [Chore(0.001, in_slices)])
+        upkeep.start()
+        await until(lambda: len(done) >= 6, "all slices ran")
+        await upkeep.stop()
+
+    run(scenario)
+    assert done[:6] == ["slice", "another"] * 3

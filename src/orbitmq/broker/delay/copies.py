@@ -1,5 +1,7 @@
 """Delivered copies: what is stored, where a message belongs, of one that waited in a topic of the broker's own.
 
+A kill may come between the write of copies and the note of them; `written` finds out afterwards which of a batch are in the log.
+
 Body, birth, flags and properties stay, those that said where and how long it waited too, as in the original: whoever reads the copy
 must not mind them. Knows nothing of when.
 """
@@ -7,20 +9,22 @@ must not mind them. Knows nothing of when.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from orbitmq.broker.own_messages import OwnMessages, copy_of
 from orbitmq.broker.plugins.interfaces import PluggableReads
 from orbitmq.common.errors import MessageIllegal
 from orbitmq.common.topic_names import HALF_TOPIC
 from orbitmq.message import properties
+from orbitmq.message.message_type import MessageType
 from orbitmq.message.record import decode_all
 from orbitmq.message.record_write import Message
 from orbitmq.message.stored_message import StoredMessage
 from orbitmq.store.types import LogOffset
 
 _INT_MAX = (1 << 31) - 1
+K = TypeVar("K")
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +36,12 @@ def message_at(reads: PluggableReads, log_offset: int) -> StoredMessage | None:
 
 
 class Stored(NamedTuple):
-    """So many more of the copies are dealt with; those that are stored end there in the log, at 0 when none is."""
+    """So many more of the copies are dealt with; those that are stored have so many bytes, and end there in the log, at 0 when none is."""
 
     copies: int
     log_end: int
+    stored: int
+    size: int
 
 
 def put(own: OwnMessages, messages: Sequence[Message]) -> Iterator[Stored]:
@@ -46,21 +52,52 @@ def put(own: OwnMessages, messages: Sequence[Message]) -> Iterator[Stored]:
     if not messages:
         return
     try:
-        log_end = own.put(*messages)[-1].end
+        places = own.put(*messages, message_type=MessageType.DELAY)
     except MessageIllegal:
         yield from _put_singly(own, messages)
     else:
-        yield Stored(len(messages), log_end)
+        yield Stored(len(messages), places[-1].end, len(places), sum(place.size for place in places))
 
 
 def _put_singly(own: OwnMessages, messages: Sequence[Message]) -> Iterator[Stored]:
     log_end = 0
     for message in messages:
+        stored = size = 0
         try:
-            log_end = own.put(message)[-1].end
+            (place,) = own.put(message, message_type=MessageType.DELAY)
+            log_end, stored, size = place.end, 1, place.size
         except MessageIllegal as error:
             log.error("delivery_dropped message=%r reason=%s", message, error)
-        yield Stored(1, log_end)
+        yield Stored(1, log_end, stored, size)
+
+
+def written(
+    own: OwnMessages, reads: PluggableReads, log_begin: int, batch: Iterable[K], is_copy: Callable[[StoredMessage, K], bool]
+) -> list[K]:
+    """Which messages of a batch, whose copies were about to be written at `log_begin`, have theirs in the log.
+
+    Copies of one batch stand one behind the other, in its order; some of it may have been passed over.
+    """
+    found: list[K] = []
+    left = iter(batch)
+    for log_offset in own.written_since(log_begin):
+        stored = message_at(reads, log_offset)
+        match = None if stored is None else next((each for each in left if is_copy(stored, each)), None)
+        if match is None:
+            break
+        found.append(match)
+    return found
+
+
+def is_written_as(stored: StoredMessage, copy: Message) -> bool:
+    """Whether a stored message is that copy, made at any time."""
+    if (stored.topic.encode(), stored.queue_id, stored.born_time_ms) != (bytes(copy.topic), copy.queue_id, copy.born_time_ms):
+        return False
+    ours, theirs = stored.properties(), properties.parse(bytes(copy.properties))
+    for name in (properties.CRC32, properties.TIMER_ENQUEUE_MS, properties.TIMER_DEQUEUE_MS):
+        ours.pop(name, None)
+        theirs.pop(name, None)
+    return ours == theirs and stored.body == bytes(copy.body)
 
 
 def delivered(stored: StoredMessage) -> Message:

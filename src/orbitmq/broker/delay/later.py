@@ -20,6 +20,7 @@ from orbitmq.store.message_store import MessageStore
 
 TAKE_IN_MS: Final = 50  # how long messages may wait until they come into the wheel, many at a time
 CLEAN_PERIOD_S: Final = 30.0
+SNAPSHOT_S: Final = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +138,12 @@ class Later:
         """How many timed messages wait for each topic."""
         if self.timed is not None:
             yield from ((topic, each.waiting) for topic, each in list(self.timed.files.metrics.counts.items()))
+
+    def snapshot(self) -> list[tuple[int, int]]:
+        """How many messages of the timer are due within so many seconds, for each bound of the original."""
+        if self.timed is None:
+            return []
+        return self.timed.files.wheel.due_within(self._clock.now_ms(), SNAPSHOT_S)
 
     def _tick(self) -> None:
         """See how much came and went since the last call."""

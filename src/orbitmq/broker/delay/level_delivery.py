@@ -1,17 +1,18 @@
 """Delivery of delay levels: what is due in SCHEDULE_TOPIC_XXXX goes where it belongs, in the order of its level's queue.
 
-Reads entries and messages in small batches, so memory does not grow with what waits. A copy is in the log before progress is noted, so a
-kill in between delivers that batch twice, and loses none. When the store takes nothing the level stays where it is and is tried again;
-only a message that can never be stored, or is damaged, is passed over, with an error in the log. Thread rule: the loop thread.
+Reads entries and messages in small batches, so memory does not grow with what waits. Where copies are about to be written is noted before,
+and progress after they are in the log: a kill in between loses none, and the next start finds in the log how far the batch came. When the
+store takes nothing the level stays where it is and is tried again; only a message that can never be stored, or is damaged, is passed over,
+with an error in the log. Thread rule: the loop thread.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from orbitmq.broker.delay.copies import delivered, message_at, put
+from orbitmq.broker.delay.copies import delivered, is_written_as, message_at, put, written
 from orbitmq.broker.delay.level_progress import LevelProgress
 from orbitmq.broker.delay.levels import Levels
 from orbitmq.broker.own_messages import OwnMessages
@@ -19,12 +20,13 @@ from orbitmq.broker.plugins.interfaces import PluggableReads
 from orbitmq.common.errors import MessageIllegal, StoreError
 from orbitmq.common.topic_names import SCHEDULE_TOPIC
 from orbitmq.message.record_write import Message
+from orbitmq.message.stored_message import StoredMessage
 from orbitmq.store.consume_queue import ENTRY, ConsumeQueue
 from orbitmq.store.entry_scan import FILLER_SIZE
 from orbitmq.store.queues import Queues
 from orbitmq.store.types import QueueOffset
 
-BATCH: Final = 64  # messages of one write: so many come twice, at most, after a kill
+BATCH: Final = 64  # messages of one write
 TURN_MAX: Final = 128  # messages until others of the loop have their turn
 RETRY_MS: Final = 500  # after the store took nothing
 
@@ -38,22 +40,57 @@ class Round(NamedTuple):
     failed: bool = False
 
 
+class LevelListener(Protocol):
+    """Hears how many messages of a level's queue, of that many bytes together, came to their topics."""
+
+    def delivered_from_level(self, queue_id: int, count: int, size: int) -> None: ...
+
+
 class LevelDelivery:
     """From `load` on; `run` delivers what is due."""
 
-    def __init__(self, levels: Levels, progress: LevelProgress, queues: Queues, reads: PluggableReads, own: OwnMessages) -> None:
+    def __init__(
+        self,
+        levels: Levels,
+        progress: LevelProgress,
+        queues: Queues,
+        reads: PluggableReads,
+        own: OwnMessages,
+        listener: LevelListener,
+    ) -> None:
         self._levels = levels
-        self._progress = progress
+        self.progress = progress
         self._queues = queues
         self._reads = reads
         self._own = own
+        self._listener = listener
         self._fails = False
 
     def load(self, log_end: int) -> None:
         """Go on where the files say, within the queues as they were recovered: what comes from now on is behind that."""
-        self._levels.load(self._progress.load(log_end))
+        self._levels.load(self.progress.load(log_end))
         for level in list(self._levels.offsets):
             self._bound(level, self._queues.plain.find(SCHEDULE_TOPIC, level - 1))
+        for level, queue in self._level_queues():
+            self._bound(level, queue)
+            self._find_written(level, queue)
+
+    def _find_written(self, level: int, queue: ConsumeQueue) -> None:
+        """Go on behind the copies of a batch that was being written when the broker was killed."""
+        log_begin = self.progress.begun.get(level)
+        if log_begin is None:
+            return
+        begin = self._levels.offsets[level]
+        batch = enumerate(ENTRY.iter_unpack(queue.entries(QueueOffset(begin), BATCH)), begin)
+
+        def is_copy(stored: StoredMessage, message: tuple[int, tuple[int, ...]]) -> bool:
+            copy = self._copy(level, message[0], message[1])
+            return copy is not None and is_written_as(stored, copy)
+
+        found = written(self._own, self._reads, log_begin, batch, is_copy)
+        if found:
+            log.info("delay_batch_found level=%d from=%d messages=%d", level, begin, len(found))
+            self._note(level, found[-1][0] + 1 - begin, self._own.log_end)
 
     def ends(self) -> dict[int, tuple[int, int]]:
         """Of each level that has a queue: the next message to deliver, and the end of its queue."""
@@ -64,17 +101,17 @@ class LevelDelivery:
 
     def save_soon(self) -> None:
         """Have the progress saved, if there was any."""
-        self._progress.save_soon()
+        self.progress.save_soon()
 
     def close(self) -> None:
-        self._progress.close()
+        self.progress.close()
 
     def abandon(self) -> None:
-        self._progress.abandon()
+        self.progress.abandon()
 
     def encode(self) -> bytes:
         """The answer to GET_ALL_DELAY_OFFSET."""
-        return self._progress.encode(self._levels.offsets)
+        return self.progress.encode(self._levels.offsets)
 
     def run(self, now_ms: int) -> Round:
         """Deliver what is due, up to a limit."""
@@ -100,16 +137,20 @@ class LevelDelivery:
         if before != offset:
             if before is not None:
                 log.warning("delay_offset_moved level=%d from=%d to=%d", level, before, offset)
-            self._progress.moved(level, offset)
+            self.progress.moved(level, offset)
 
     def _run_level(self, level: int, queue: ConsumeQueue, now_ms: int, left: int) -> tuple[int | None, int]:
         """When the level's next message is due, None when there is none, and how many of others may be delivered before."""
+        if self._levels.offsets[level] < queue.max_offset:
+            ends = (self._levels.offsets[level], queue.max_offset - 1)
+            times_ms = [_delivery_time(queue, ENTRY.unpack(entry)[2]) for at in ends if (entry := queue.entries(QueueOffset(at), 1))]
+            self._levels.see_end(level, queue.max_offset, max(times_ms, default=0), now_ms)
         while (offset := self._levels.offsets[level]) < queue.max_offset:
             if left <= 0:
                 return now_ms, left
             entries = list(ENTRY.iter_unpack(queue.entries(QueueOffset(offset), min(BATCH, left))))
             times_ms = [_delivery_time(queue, tags_code) for _, _, tags_code in entries]
-            due = self._levels.due(level, times_ms, queue.max_offset, now_ms)
+            due = self._levels.due(level, times_ms, now_ms)
             if due.ready:
                 self._deliver(level, offset, entries[: due.ready])
                 left -= due.ready
@@ -122,9 +163,12 @@ class LevelDelivery:
     def _deliver(self, level: int, offset: int, entries: Sequence[tuple[int, int, int]]) -> None:
         """Store the copies of due messages in one write, and note it; StoreError when the store takes no more."""
         copies = [(number, copy) for number, entry in enumerate(entries) if (copy := self._copy(level, offset + number, entry)) is not None]
+        if copies:
+            self.progress.intends(level, self._own.log_end)
         stored = done = log_end = 0
-        for count, log_end in put(self._own, [copy for _, copy in copies]):
+        for count, log_end, copied, size in put(self._own, [copy for _, copy in copies]):
             stored += count
+            self._listener.delivered_from_level(level - 1, copied, size)
             behind = copies[stored - 1][0] + 1 if stored < len(copies) else len(entries)
             self._note(level, behind - done, log_end)
             done = behind
@@ -134,9 +178,9 @@ class LevelDelivery:
     def _note(self, level: int, count: int, log_end: int) -> None:
         """So many more messages of a level are dealt with; their copies end there in the log."""
         self._levels.delivered(level, count)
-        self._progress.delivered(level, self._levels.offsets[level], log_end)
+        self.progress.delivered(level, self._levels.offsets[level], log_end)
 
-    def _copy(self, level: int, offset: int, entry: tuple[int, int, int]) -> Message | None:
+    def _copy(self, level: int, offset: int, entry: tuple[int, ...]) -> Message | None:
         """The copy to store of a message; None, with a word in the log, when there is none."""
         log_offset, size, _ = entry
         stored = None if size == FILLER_SIZE else message_at(self._reads, log_offset)

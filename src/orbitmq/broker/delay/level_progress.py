@@ -1,10 +1,11 @@
 """How far delay levels were delivered, on disk: delayOffset.json, saved every few seconds, and a journal of what came since.
 
-The journal is that of consumer offsets (`broker.offset_journal`) with two keys: `delivered` has the next message of each level, `log` where
-in the commit log the last copy ended. Thread rule: the loop thread. Crash rule: progress survives a kill once `delivered` returned. A power
-cut may take copies that were written and not flushed; so progress counts after it only when the log still reaches to where the last copy
-ended, and the JSON never has progress whose copies were not flushed when it was taken. Nothing is lost, then; what was delivered since the
-JSON was saved may come twice.
+The journal is that of consumer offsets (`broker.offset_journal`) with three keys: `delivered` has the next message of each level, `log`
+where in the commit log the last copy ended, `begin` where the next copies were about to be written: after a kill the log tells whether
+they were (`level_delivery`). Earlier versions of this broker pass over `begin`. Thread rule: the loop thread. Crash rule: progress survives
+a kill once `delivered` returned. A power cut may take copies that were written and not flushed; so progress counts after it only when the
+log still reaches to where the last copy ended, and the JSON never has progress whose copies were not flushed when it was taken. Nothing is
+lost, then; what was delivered since the JSON was saved may come twice.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from orbitmq.protocol.bodies.topics import next_version
 
 _DELIVERED: Final = "delivered"
 _LOG: Final = "log"
+_BEGIN: Final = "begin"
+_NOWHERE: Final = -1  # nothing was about to be written
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +38,7 @@ class _Mark(NamedTuple):
 
 
 class LevelProgress:
-    """From `load` to `close`. `flushed_offset` says up to where the disk has the commit log."""
+    """From `load` to `close`. `flushed_offset` says up to where the disk has the commit log; `version_step` may be changed."""
 
     def __init__(
         self, file: ConfigFile, journal: OffsetJournal, clock: Clock, flushed_offset: Callable[[], int], *, version_step: int
@@ -44,13 +47,14 @@ class LevelProgress:
         self._journal = journal
         self._clock = clock
         self._flushed_offset = flushed_offset
-        self._version_step = version_step
+        self.version_step = version_step
         self._version = DataVersion(timestamp=clock.now_ms())
         self._deliveries = 0
         self._safe: dict[int, int] = {}  # what the JSON may say
         self._last: dict[int, _Mark] = {}
         self._next_safe: dict[int, _Mark] = {}  # what it may say as soon as the disk has the log that far
         self._is_changed = False
+        self.begun: dict[int, int] = {}  # by level, where a batch was about to be written of which nothing more is known
 
     def load(self, log_end: int) -> Mapping[int, int]:
         """The next message of each level; the log was recovered up to `log_end`."""
@@ -71,14 +75,22 @@ class LevelProgress:
         for level in lost:
             for key in (_DELIVERED, _LOG):
                 del changes.items[key, level]
+        for (key, level), log_begin in changes.items.items():
+            if key == _BEGIN and level is not None and log_begin != _NOWHERE and (level not in known or known[level].log_end <= log_begin):
+                self.begun[level] = log_begin
         self._journal.start(digest, changes)
         self._is_changed = bool(changes.items)
         return dict(self._safe)
 
+    def intends(self, level: int, log_begin: int) -> None:
+        """The next messages of a level are about to be written as copies, at `log_begin`."""
+        self._journal.put(_BEGIN, level, log_begin)
+        self._journal.flush()
+
     def delivered(self, level: int, offset: int, log_end: int) -> None:
         """The messages of a level before `offset` are in the log as copies, the last of which ends at `log_end`."""
         self._deliveries += 1
-        if self._deliveries % self._version_step == 0:
+        if self._deliveries % self.version_step == 0:
             self._version = next_version(self._version, self._clock.now_ms(), 0)
         mark = self._last[level] = _Mark(offset, log_end)
         self._next_safe.setdefault(level, mark)
@@ -89,6 +101,7 @@ class LevelProgress:
     def moved(self, level: int, offset: int) -> None:
         """A level goes on at `offset` without anything having been delivered: the queue begins later, or ends before."""
         if self._safe.get(level) != offset:
+            self._journal.put(_BEGIN, level, _NOWHERE)
             self.delivered(level, offset, 0)
 
     def save_soon(self) -> None:

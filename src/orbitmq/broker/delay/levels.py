@@ -3,12 +3,14 @@
 Sans-IO: time comes in as `now_ms`, queues as the times that their entries have. Invariants: a level's messages are due in the order of
 its queue, none before its time; an offset lies within its queue once `bound` was told where that begins and ends.
 
-An entry that is further away than its level waits was stored by a clock that went back since, or under another `messageDelayLevel`: it,
-and all behind it at that moment, are due at the latest when the level's delay has passed once more.
+An entry that is further away than its level waits was stored when store times were ahead of the clock, which was set back, or under another
+`messageDelayLevel`. It, and all before it, are due at the latest when the level's delay has passed since it was seen at the end of its
+queue (`see_end`, at every look); after a restart, when the delay has passed once more.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -33,7 +35,7 @@ class Levels:
     def __init__(self, delays_ms: Sequence[int]) -> None:
         self._delays_ms = tuple(delays_ms)
         self._offsets: dict[int, int] = {}
-        self._caps: dict[int, _Cap] = {}
+        self._caps: dict[int, deque[_Cap]] = {}  # by level, those of later entries behind, due later
 
     @property
     def offsets(self) -> Mapping[int, int]:
@@ -49,11 +51,23 @@ class Levels:
         offset = self._offsets[level] = min(max(self._offsets.get(level, low), low), high)
         return offset
 
-    def due(self, level: int, times_ms: Sequence[int], high: int, now_ms: int) -> Due:
-        """What of the entries from the level's offset on is due, by their times of delivery; the queue ends at `high`."""
+    def see_end(self, level: int, high: int, last_ms: int, now_ms: int) -> None:
+        """The level's queue ends at `high`; the later of its first and its last entry has that time of delivery."""
+        delay_ms = self._delays_ms[level - 1] if level <= len(self._delays_ms) else None
+        if delay_ms is None or last_ms <= now_ms + delay_ms:
+            return
+        caps = self._caps.setdefault(level, deque())
+        if caps and caps[-1].end_offset >= high and caps[-1].due_ms <= now_ms + delay_ms:
+            return
+        while caps and caps[-1].due_ms >= now_ms + delay_ms:  # the clock was set back once more
+            caps.pop()
+        caps.append(_Cap(high, now_ms + delay_ms))
+
+    def due(self, level: int, times_ms: Sequence[int], now_ms: int) -> Due:
+        """What of the entries from the level's offset on is due, by their times of delivery."""
         offset = self._offsets[level]
         for count, time_ms in enumerate(times_ms):
-            due_ms = self._capped(level, offset + count, time_ms, high, now_ms)
+            due_ms = self._capped(level, offset + count, time_ms)
             if due_ms > now_ms:
                 return Due(count, due_ms)
         return Due(len(times_ms), None)
@@ -62,14 +76,8 @@ class Levels:
         """The next `count` messages of a level are where they belong."""
         self._offsets[level] += count
 
-    def _capped(self, level: int, offset: int, time_ms: int, high: int, now_ms: int) -> int:
-        cap = self._caps.get(level)
-        if cap is not None and offset >= cap.end_offset:
-            cap = None
-            del self._caps[level]
-        if cap is None:
-            delay_ms = self._delays_ms[level - 1] if level <= len(self._delays_ms) else None
-            if delay_ms is None or time_ms <= now_ms + delay_ms:
-                return time_ms
-            cap = self._caps[level] = _Cap(high, now_ms + delay_ms)
-        return min(time_ms, cap.due_ms)
+    def _capped(self, level: int, offset: int, time_ms: int) -> int:
+        caps = self._caps.get(level)
+        while caps and caps[0].end_offset <= offset:
+            caps.popleft()
+        return min(time_ms, caps[0].due_ms) if caps else time_ms

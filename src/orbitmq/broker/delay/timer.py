@@ -1,14 +1,17 @@
 """The timer: takes messages of the timer topic into its wheel, and delivers those of the slot that is due, each at its millisecond.
 
+Time is the wall clock, which may be set: a message comes as soon as its time has come by the clock as it is then. Set forward, all that is
+due by then comes, in order. Set back, the timer goes back with it (`clock_back`), and what was delivered stays delivered.
+
 One slot is due at a time: the first that holds anything, from the moment that it begins until it is over and empty. Its messages go where
 they belong, in small batches; those that are still far away go into the timer topic once more. What comes into the wheel for a slot that is
 done already goes into the one that is due. Before a slot is begun everything that was stored until then is taken in, so that whoever was
 told that a message is taken back can rely on it.
 
-Crash rule: a copy is in the log before the journal says so: after a kill a batch may come twice, and nothing is lost (`timer_files`,
-`timer_journal`). A message that was delivered, or whose slot is done, is known as such after a start although it is read again: slot and
-time follow from its record and the window that it came with (`timer_rules`, `timer_windows`). Thread rule: the loop thread. When the store
-takes nothing the timer stays where it is.
+Crash rule: a copy is in the log before the journal says so, and where it is about to be written stands there before: after a kill nothing
+comes twice, and nothing is lost (`timer_files`, `timer_journal`). A message that was delivered, or whose slot is done, is known as such
+after a start although it is read again: slot and time follow from its record and the window that it came with (`timer_rules`,
+`timer_windows`). Thread rule: the loop thread. When the store takes nothing the timer stays where it is.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ from __future__ import annotations
 import logging
 from typing import Final, Protocol
 
+from orbitmq.broker.delay.clock_back import ClockBack
 from orbitmq.broker.delay.due_slot import DueMessage, DueSlot
 from orbitmq.broker.delay.timer_copies import DeliveryListener, TimerCopies
 from orbitmq.broker.delay.timer_files import TimerFiles
-from orbitmq.broker.delay.timer_journal import Place
 from orbitmq.broker.delay.timer_log import DELETE, NO_POSITION, ROLL, TimerEntry
+from orbitmq.broker.delay.timer_place import Place
 from orbitmq.broker.delay.timer_rules import Timing, exact_time, taker_of, timing_of
 from orbitmq.broker.delay.timer_windows import RollWindows
 from orbitmq.broker.own_messages import OwnMessages
@@ -30,12 +34,13 @@ from orbitmq.common.topic_names import TIMER_TOPIC
 from orbitmq.message import properties
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.tags import java_hash
+from orbitmq.store.consume_queue import ENTRY
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.reads import GetStatus
 from orbitmq.store.types import QueueKey, QueueOffset
 
 QUEUE: Final = QueueKey(TIMER_TOPIC, 0)
-BATCH: Final = 64  # messages of one write: so many come twice, at most, after a kill
+BATCH: Final = 64  # messages of one write
 TURN_MAX: Final = 128  # messages until others of the loop have their turn
 ENTRIES_MAX: Final = 2048  # of a slot that are looked at in one turn
 RETRY_MS: Final = 500  # after the store took nothing
@@ -86,6 +91,11 @@ class Timer:
         self._slot: DueSlot | None = None
         self._chain = NO_POSITION  # where the entry stands that is to be loaded next into the slot
         self._came: list[tuple[DueMessage, int]] = []  # into the slot while it was loaded
+        self._back: ClockBack | None = None  # while messages are moved because the clock was set back
+        self._is_checked = False  # for slots that are too far away, since the start
+        self._has_late = False  # whether the slot of `read_time_ms` holds messages of earlier ones
+        self._reached = 0  # the queue offset when `read_time_ms` was reached
+        self._known_end = 0  # messages before that may have been taken in before the start
         self._wanted_log_offset: int | None = None  # up to which the log has to be dispatched before the next slot is begun
         self._fails = False
         self.queue_offset = 0
@@ -96,8 +106,9 @@ class Timer:
         """Go on where the files say; the store was recovered."""
         begin, end = self._store.queues.min_offset(*QUEUE), self._store.queues.max_offset(*QUEUE)
         self._windows.load(begin, end)
-        self._done = self._files.load(self._store.log.end_offset, begin, end)
+        self._done = self._files.load(self._store.log.end_offset, begin, end, self._copies.written)
         self.queue_offset, self.read_time_ms = self._files.check.queue_offset, self._done.read_time_ms
+        self._reached, self._known_end = self._done.queue_offset, end
 
     @property
     def behind(self) -> int:
@@ -113,7 +124,7 @@ class Timer:
         """Take in and deliver, up to a limit; when to call again, None when nothing waits."""
         try:
             self._files.log.write()
-            is_behind = self._take_in(now_ms)
+            is_behind = self._back is None and self._take_in(now_ms)
             next_ms = None if self._switches.timer_stop_dequeue else self._deliver(now_ms, is_behind)
         except (StoreError, OSError) as error:
             if not self._fails:
@@ -136,6 +147,8 @@ class Timer:
             result = self._reads.get(QUEUE, QueueOffset(self.queue_offset), count_max=BATCH)
             record, at = self._record, 0
             while at < len(result.records) and (size := record.read(result.records, at, len(result.records), False)) > 0:
+                if record.queue_offset >= self._known_end:
+                    self._windows.see_lead(record.queue_offset, max(record.store_time_ms - now_ms, 0))
                 self._enqueue(record, now_ms)
                 self.queue_offset = record.queue_offset + 1
                 at += size
@@ -155,9 +168,10 @@ class Timer:
             return
         wheel = self._files.wheel
         slot_ms = wheel.time_of(timing.slot_ms)
-        if record.queue_offset < self._done.queue_offset and slot_ms < self._done.read_time_ms:
+        if record.queue_offset < self._known_end and self._done.covers(slot_ms, record.queue_offset):
             return  # it was dealt with before the broker was started
-        slot_ms = max(slot_ms, self.read_time_ms)
+        if slot_ms < self.read_time_ms:
+            slot_ms, self._has_late = self.read_time_ms, True
         stored_ms = wheel.time_of(record.store_time_ms)
         enqueued_ms = stored_ms if abs(slot_ms - stored_ms) <= _INT_MAX else slot_ms
         topic = record.property(properties.REAL_TOPIC) or ""
@@ -193,6 +207,8 @@ class Timer:
 
     def _deliver(self, now_ms: int, is_behind: bool) -> int | None:
         """Deliver what is due; when there is more to do."""
+        if not self._follow_clock(now_ms, is_behind):
+            return now_ms + (_SYNC_WAIT_MS if self._back is None else 0)
         left = TURN_MAX
         while True:
             slot = self._slot
@@ -219,21 +235,83 @@ class Timer:
         """Begin the next slot if it is due; else when it may be begun, None when there is none."""
         wheel, first_ms = self._files.wheel, self._files.wheel.first_time()
         if first_ms is None or first_ms >= now_ms:
-            self.read_time_ms = max(self.read_time_ms, wheel.time_of(now_ms - 1))
+            self._reach(max(self.read_time_ms, wheel.time_of(now_ms - 1)))
             self._wanted_log_offset = None
             return None if first_ms is None else first_ms + 1
+        if not self._has_all(is_behind):
+            return now_ms + _SYNC_WAIT_MS
+        self._reach(first_ms)
+        self._slot, self._chain = DueSlot(first_ms, self._delivered_of(first_ms)), wheel.slot(first_ms).last
+        self._files.journal.slot(first_ms, self._reached)
+        return now_ms
+
+    def _has_all(self, is_behind: bool) -> bool:
+        """Whether everything is taken in that was stored when this was asked for the first time; then it may be asked anew."""
         if self._wanted_log_offset is None:
             self._wanted_log_offset = self._store.log.end_offset
         if is_behind or self._store.dispatcher.offset < self._wanted_log_offset:
-            return now_ms + _SYNC_WAIT_MS
+            return False
         if self.behind and not self._switches.timer_stop_enqueue:  # it was dispatched just now
-            return now_ms
+            return False
         self._wanted_log_offset = None
-        self.read_time_ms = first_ms
-        delivered = self._done.delivered if first_ms == self._done.read_time_ms else ()
-        self._slot, self._chain = DueSlot(first_ms, delivered), wheel.slot(first_ms).last
-        self._files.journal.slot(first_ms, self.queue_offset)
-        return now_ms
+        return True
+
+    def _reach(self, read_time_ms: int) -> None:
+        """Slots before that time are done, of all messages that were taken in by now."""
+        if read_time_ms != self.read_time_ms:
+            self.read_time_ms, self._reached, self._has_late = read_time_ms, self.queue_offset, False
+
+    def _delivered_of(self, time_ms: int) -> frozenset[int]:
+        """The messages of a slot that were delivered before the broker was started."""
+        return self._done.delivered if time_ms == self._done.read_time_ms else frozenset()
+
+    # -- the clock
+
+    def _follow_clock(self, now_ms: int, is_behind: bool) -> bool:
+        """Go back if the clock was set back; whether the timer is where the clock is."""
+        if self._back is None:
+            slot_ms = self._files.wheel.time_of(now_ms - 1)
+            if slot_ms >= self.read_time_ms and self._is_checked:
+                return True
+            if not self._has_all(is_behind):
+                return False
+            self._back = self._way_back(min(slot_ms, self.read_time_ms), now_ms)
+        if not self._back.step(now_ms):
+            return False
+        back, self._back, self._is_checked = self._back, None, True
+        if back.read_time_ms < self.read_time_ms:
+            self.read_time_ms, self._reached, self._has_late = back.read_time_ms, back.queue_offset, False
+        return True
+
+    def _way_back(self, read_time_ms: int, now_ms: int) -> ClockBack:
+        """What has to be moved so that the timer may go on at `read_time_ms`."""
+        wheel, here_ms, is_begun = self._files.wheel, self.read_time_ms, False
+        taken_in, replay = self.queue_offset, self._files.journal.replay(self._store.log.end_offset)
+        back = ClockBack(
+            self._files,
+            self._copies,
+            read_time_ms,
+            queue_offset=taken_in if read_time_ms < here_ms else self._reached,
+            taken_in=taken_in,
+            log_offset=self._log_offset_behind(taken_in),
+            delivered=frozenset() if replay is None else replay.place.delivered,
+        )
+        if read_time_ms < here_ms:
+            is_begun = self._slot is not None or self._has_late or bool(self._delivered_of(here_ms))
+            back.leave(0, here_ms + is_begun * self._precision_ms, [here_ms] * is_begun)
+            self._slot, self._chain, self._came = None, NO_POSITION, []
+        far_ms = now_ms + self._windows.longest_ms * 5 // 4 + self._precision_ms  # a lead is noted to a quarter of a window
+        if times_ms := wheel.times(max(far_ms, here_ms + is_begun * self._precision_ms)):
+            back.leave(times_ms[0], times_ms[-1] + self._precision_ms, times_ms)
+        return back
+
+    def _log_offset_behind(self, queue_offset: int) -> int:
+        """Where the messages of the timer topic before a queue offset end in the commit log; 0 when there are none."""
+        queue = self._store.queues.plain.find(*QUEUE)
+        entry = b"" if queue is None or queue_offset <= queue.min_offset else bytes(queue.entries(QueueOffset(queue_offset - 1), 1))
+        return sum(ENTRY.unpack(entry)[:2]) if entry else 0
+
+    # -- the slot that is due
 
     def _load_slot(self, slot: DueSlot) -> bool:
         """Go on along the chain of a slot's entries; whether that is done."""
@@ -270,8 +348,8 @@ class Timer:
     def _end_slot(self, slot: DueSlot) -> None:
         self._files.wheel.remove(slot.time_ms)
         self._slot = None
-        self.read_time_ms = slot.time_ms + self._precision_ms
-        self._files.journal.slot(self.read_time_ms, self.queue_offset)
+        self._reach(slot.time_ms + self._precision_ms)
+        self._files.journal.slot(self.read_time_ms, self._reached)
 
     # -- files
 

@@ -1,6 +1,7 @@
 """What becomes of timed messages that are due: they go where they belong, once more into the timer topic, or nowhere.
 
-Knows nothing of when. A copy is in the log before the journal says so. Thread rule: the loop thread.
+Knows nothing of when. Crash rule: the journal says which copies are about to be written, and where, and afterwards that they are; a kill in
+between leaves the question to `written`, which looks into the log. Thread rule: the loop thread.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import NamedTuple, Protocol
 from orbitmq.broker.delay import copies
 from orbitmq.broker.delay.due_slot import DueMessage, DueSlot
 from orbitmq.broker.delay.timer_files import TimerFiles
+from orbitmq.broker.delay.timer_place import Intent
 from orbitmq.broker.delay.timer_rules import exact_time, is_taken_back
 from orbitmq.broker.own_messages import OwnMessages
 from orbitmq.broker.plugins.interfaces import PluggableReads
@@ -51,8 +53,10 @@ class TimerCopies:
     def release(self, slot: DueSlot, due: Sequence[DueMessage], now_ms: int) -> int:
         """Store the copies of due messages in one write, and note it; how many. StoreError when the store takes no more."""
         made = [copy for each in due if (copy := self._copy(slot, each, now_ms)) is not None]
+        if made:
+            self._files.journal.intends(self._own.log_end, [copy.due.log_offset for copy in made])
         left, done = made, 0
-        for count, log_end in copies.put(self._own, [copy.message for copy in made]):
+        for count, log_end, _, _ in copies.put(self._own, [copy.message for copy in made]):
             stored, left = left[:count], left[count:]
             self._files.journal.delivered(log_end, [copy.due.log_offset for copy in stored])
             behind = due.index(stored[-1].due) + 1
@@ -63,6 +67,21 @@ class TimerCopies:
                 self._listener.timed_delivered(copy.topic)
         slot.done(len(due) - done)
         return len(made)
+
+    def written(self, intent: Intent) -> list[int]:
+        """Which messages of a batch have their copies in the commit log, by log offset."""
+        return copies.written(self._own, self._reads, intent.log_begin, intent.log_offsets, self._is_copy)
+
+    def _is_copy(self, written: StoredMessage, log_offset: int) -> bool:
+        stored = copies.message_at(self._reads, log_offset)
+        if stored is None or stored.topic != TIMER_TOPIC:
+            return False
+        due, found = DueMessage(log_offset, 0, rolls=written.topic == TIMER_TOPIC), stored.properties()
+        try:
+            copy = self._moved(due, stored, found, 0) if due.rolls else copies.fired(stored, found, 0, 0)
+        except MessageIllegal:
+            return False
+        return copies.is_written_as(written, copy)
 
     def message(self, log_offset: int) -> StoredMessage | None:
         """A message of the timer topic; None, with a word in the log, when it is not there any more."""
@@ -87,8 +106,12 @@ class TimerCopies:
     def _made(self, slot: DueSlot, due: DueMessage, stored: StoredMessage, found: Mapping[str, str], now_ms: int) -> Message | None:
         """What is stored of a message that is due; None when nothing is."""
         if due.rolls:
-            deliver_ms = exact_time(stored.store_time_ms, found.get, int(found[properties.TIMER_OUT_MS]), self._precision_ms)
-            return copies.rolled(stored, found, due.enqueued_ms, now_ms, deliver_ms)
+            return self._moved(due, stored, found, now_ms)
         if properties.TIMER_DEL_UNIQUE_KEY in found or is_taken_back(found, slot.takes_back):
             return None
         return copies.fired(stored, found, due.enqueued_ms, now_ms)
+
+    def _moved(self, due: DueMessage, stored: StoredMessage, found: Mapping[str, str], now_ms: int) -> Message:
+        """The copy for the timer topic of a message that is to be rolled."""
+        deliver_ms = exact_time(stored.store_time_ms, found.get, int(found[properties.TIMER_OUT_MS]), self._precision_ms)
+        return copies.rolled(stored, found, due.enqueued_ms, now_ms, deliver_ms)

@@ -6,13 +6,17 @@ entries before its log end are on disk, and the messages that they point at too.
 it, and the timer reads the timer topic again from the check point's offset. When wheel or log are damaged they are made anew from what is
 left, in the end from the timer topic alone.
 
+A check point from before the clock was set back is known by its offset: the journal has a past that reaches beyond it. Then the journal
+says where to go on, and the wheel forgets what is in that past.
+
 Thread rule: the loop thread; one save at a time runs in a worker, on copies.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -20,9 +24,10 @@ from typing import Final, NamedTuple
 
 from orbitmq.broker.delay import timer_check, timer_wheel
 from orbitmq.broker.delay.timer_check import TimerCheck
-from orbitmq.broker.delay.timer_journal import Place, TimerJournal
+from orbitmq.broker.delay.timer_journal import TimerJournal
 from orbitmq.broker.delay.timer_log import TimerLog
 from orbitmq.broker.delay.timer_metrics import TimerMetrics
+from orbitmq.broker.delay.timer_place import Intent, Past, Place
 from orbitmq.broker.delay.timer_wheel import Slot, TimerWheel
 from orbitmq.common import atomic_file
 from orbitmq.common.errors import StoreError
@@ -40,6 +45,7 @@ class _Save(NamedTuple):
 
     check: TimerCheck
     slots: dict[int, Slot]
+    stale: tuple[range, ...]  # times whose slots the file must not have any more
     metrics: bytes
     commit_log_end: int
 
@@ -78,40 +84,64 @@ class TimerFiles:
         self._running: _Running | None = None
         self._saved = TimerCheck()  # the last one that is on disk
         self._saved_metrics = b""
+        self._stale: tuple[range, ...] = ()  # times of slots that are done, and that the file may still have
         self._fails = False
 
     # -- start
 
-    def load(self, commit_log_end: int, queue_begin: int, queue_end: int) -> Place:
-        """Load everything; where the timer goes on. StoreError when files cannot be used as they are configured."""
+    def load(self, commit_log_end: int, queue_begin: int, queue_end: int, written_of: Callable[[Intent], Iterable[int]]) -> Place:
+        """Load everything; where the timer goes on. StoreError when files cannot be used as they are configured.
+
+        `written_of` says which messages of a batch have their copies in the commit log.
+        """
         found = timer_check.load(self._layer, self._check_path)
         self.log.load()
         self.metrics.load()
         check = found or TimerCheck(queue_offset=queue_begin)
-        place = Place(check.read_time_ms, min(check.queue_offset, queue_end))
-        journaled = self.journal.replay(commit_log_end)
-        if journaled is not None and journaled.read_time_ms >= place.read_time_ms:
-            place = journaled._replace(queue_offset=min(max(journaled.queue_offset, place.queue_offset), queue_end))
-        if not self._load_wheel(check):
+        place, unsaved = self._place(check, commit_log_end, queue_end, written_of)
+        if not self._load_wheel(check, place.pasts):
             check = check._replace(log_end=0, queue_offset=queue_begin)
         self.wheel.remove_before(place.read_time_ms)
+        for past in unsaved:
+            for time_ms in self.wheel.times(past.begin_ms, past.end_ms):
+                self.wheel.remove(time_ms)
+        self._stale = tuple(range(past.begin_ms, past.end_ms) for past in unsaved)
         queue_offset = min(max(check.queue_offset, queue_begin), queue_end)
         self.check = check._replace(queue_offset=queue_offset, master_queue_offset=queue_offset)
         try:
             self.journal.start(place)
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                log.warning("timer_journal_not_begun reason=%r, it is tried again", error)
+                self.journal.start_later(place)
+                return place
             raise StoreError(f"the timer's journal cannot be written: {error}; free or mend its disk, then start again") from error
         log.info("timer_loaded from_ms=%d queue_offset=%d slots=%d", place.read_time_ms, queue_offset, len(self.wheel))
         return place
 
-    def _load_wheel(self, check: TimerCheck) -> bool:
+    def _place(
+        self, check: TimerCheck, commit_log_end: int, queue_end: int, written_of: Callable[[Intent], Iterable[int]]
+    ) -> tuple[Place, list[Past]]:
+        """Where the timer is, by check point and journal, and the pasts that files of the check point know nothing of."""
+        place = Place(check.read_time_ms, min(check.queue_offset, queue_end))
+        replay = self.journal.replay(commit_log_end)
+        if replay is None:
+            return place, []
+        journaled, intent = replay
+        unsaved = [past for past in journaled.pasts if check.queue_offset <= past.queue_offset]
+        if journaled.read_time_ms < place.read_time_ms and not unsaved:
+            return place._replace(pasts=journaled.pasts).at_slot(place.read_time_ms, place.queue_offset), []
+        delivered = journaled.delivered if intent is None else journaled.delivered.union(written_of(intent))
+        return journaled._replace(queue_offset=min(journaled.queue_offset, queue_end), delivered=delivered), unsaved
+
+    def _load_wheel(self, check: TimerCheck, pasts: Sequence[Past]) -> bool:
         """Have log and wheel as the check point says; False when both had to be emptied."""
         if self.log.has(check.log_end):
             loaded = self.wheel.load(self._layer, self._wheel_path, check.read_time_ms)
             if not loaded or not self.wheel.rewind(check.log_end, self.log.read):
                 if check.log_end > self.log.first:
                     log.warning("timer_wheel_made_anew from=%d to=%d", self.log.first, check.log_end)
-                loaded = self._rebuild(check)
+                loaded = self._rebuild(check, pasts)
             if loaded:
                 self.log.cut(check.log_end)
                 return True
@@ -120,17 +150,26 @@ class TimerFiles:
         self.log.clear()
         return False
 
-    def _rebuild(self, check: TimerCheck) -> bool:
-        """Make the wheel from the log; False when the log is damaged too."""
+    def _rebuild(self, check: TimerCheck, pasts: Sequence[Past]) -> bool:
+        """Make the wheel from the log, but for what is in a past; False when the log is damaged too."""
         self.wheel.clear()
         end = self.log.first
         for position, entry in self.log.scan(self.log.first, check.log_end):
-            if self.wheel.time_of(entry.slot_ms) >= check.read_time_ms:
+            slot_ms = self.wheel.time_of(entry.slot_ms)
+            if slot_ms >= check.read_time_ms and not any(past.covers_entry(slot_ms, entry.log_offset) for past in pasts):
                 self.wheel.add(entry, position)
             end = self.log.behind(position)
         return end >= check.log_end
 
     # -- while it runs
+
+    def went_back(self, pasts: Sequence[Past], read_time_ms: int, queue_offset: int) -> None:
+        """The clock was set back: these pasts are done, and the timer goes on at that time."""
+        self.journal.went_back(pasts, read_time_ms, queue_offset)
+        for past in pasts:
+            for time_ms in self.wheel.times(past.begin_ms, past.end_ms):
+                self.wheel.remove(time_ms)
+        self._stale += tuple(range(max(past.begin_ms, read_time_ms), past.end_ms) for past in pasts)
 
     def save_soon(self, read_time_ms: int, queue_offset: int, commit_log_end: int, now_ms: int) -> None:
         """Take a check point and have it saved as soon as the commit log is on disk; nothing while the one before is under way."""
@@ -158,7 +197,7 @@ class TimerFiles:
         """Have everything on disk when this returns; blocks. The commit log is there already."""
         self._finish()
         if self._waiting is not None:
-            self.wheel.changes_lost(self._waiting.slots)
+            self._not_saved(self._waiting)
             self._waiting = None
         save, job = self._taken(read_time_ms, queue_offset, commit_log_end, now_ms), self.log.begin_sync()
         try:
@@ -177,20 +216,21 @@ class TimerFiles:
     def _is_due(self, read_time_ms: int, queue_offset: int) -> bool:
         saved = self._saved
         moved = self.log.end != saved.log_end or queue_offset != saved.queue_offset or self.metrics.encode() != self._saved_metrics
-        return moved or read_time_ms - saved.read_time_ms >= IDLE_SAVE_MS
+        return moved or bool(self._stale) or abs(read_time_ms - saved.read_time_ms) >= IDLE_SAVE_MS
 
     def _taken(self, read_time_ms: int, queue_offset: int, commit_log_end: int, now_ms: int) -> _Save:
         self.log.write()
         self.check = TimerCheck(
             read_time_ms, self.log.end, queue_offset, queue_offset, self.check.state_version, now_ms, self.check.version_counter + 1
         )
-        return _Save(self.check, dict(self.wheel.changes()), self.metrics.encode(), commit_log_end)
+        stale, self._stale = self._stale, ()
+        return _Save(self.check, dict(self.wheel.changes()), stale, self.metrics.encode(), commit_log_end)
 
     def _write(self, save: _Save, job: FlushJob | None) -> None:
         """In a worker: bring it to disk, in order."""
         for descriptor in job.descriptors if job is not None else ():
             self._layer.fdatasync(descriptor)
-        timer_wheel.write(self._layer, self._wheel_path, self.wheel.precision_ms, save.slots)
+        timer_wheel.write(self._layer, self._wheel_path, self.wheel.precision_ms, save.slots, save.stale)
         timer_check.write(self._layer, self._check_path, save.check)
         if save.metrics != self._saved_metrics:
             atomic_file.write(self.metrics.path, save.metrics)
@@ -201,10 +241,15 @@ class TimerFiles:
         if error is None:
             self._saved, self._saved_metrics = save.check, save.metrics
         else:
-            self.wheel.changes_lost(save.slots)
+            self._not_saved(save)
             self._tell_failed(error)
             return
         self._fails = False
+
+    def _not_saved(self, save: _Save) -> None:
+        """What a save would have brought to disk is for the next one."""
+        self.wheel.changes_lost(save.slots)
+        self._stale = save.stale + self._stale
 
     def _tell_failed(self, error: BaseException) -> None:
         if not self._fails:

@@ -2,9 +2,14 @@
 
 `config/timer.journal`, big-endian; a record's checksum is the CRC-32 of its bytes before it:
 
-    "ORBTIME1"                                                     once, at the start
-    1  time (8)  queue offset (8)                       crc (4)    slots before that time are done, of messages before that offset
-    2  log end (8)  count (4)  log offsets (8 each)     crc (4)    these messages were delivered; their copies end there in the log
+    "ORBTIME1"                                                        once, at the start
+    1  time (8)  queue offset (8)                          crc (4)    slots before that time are done, of messages before that offset
+    2  log end (8)  count (4)  log offsets (8 each)        crc (4)    these messages were delivered; their copies end there in the log
+    3  begin, end, queue offset, log offset (8 each)       crc (4)    slots of [begin, end) are done, of messages before those offsets
+    4  log begin (8)  count (4)  log offsets (8 each)      crc (4)    copies of these messages are about to be written there
+
+3 is written when the wall clock was set back (`clock_back`), 4 before each batch: after a kill the commit log tells which of its copies
+exist. Earlier versions of this broker stop reading at a 3 or a 4 and go on at the check point or at the last 1 before it.
 
 A start goes on where the last whole record says, unless the check point knows more (the original ran in this folder). What a power cut took
 is told by the log ends: from the first that the log does not reach any more, nothing counts. Nothing is synced.
@@ -21,12 +26,14 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
+from orbitmq.broker.delay.timer_place import Intent, Past, Place
 from orbitmq.store.file_layer import FileLayer
 
 _MAGIC: Final = b"ORBTIME1"
-_SLOT, _DELIVERED = 1, 2
+_SLOT, _DELIVERED, _PAST, _INTENT = 1, 2, 3, 4
 _SLOT_RECORD: Final = Struct(">Bqq")
-_DELIVERED_HEAD: Final = Struct(">BqI")
+_PAST_RECORD: Final = Struct(">Bqqqq")
+_LIST_HEAD: Final = Struct(">BqI")  # of delivered messages, and of those that are about to be
 _OFFSET_SIZE: Final = 8
 _CHECKSUM: Final = Struct(">I")
 _SIZE_MAX: Final = 1 << 20  # then it begins anew with the next slot
@@ -34,12 +41,11 @@ _SIZE_MAX: Final = 1 << 20  # then it begins anew with the next slot
 log = logging.getLogger(__name__)
 
 
-class Place(NamedTuple):
-    """Where the timer is: slots before `read_time_ms` are done, of messages before `queue_offset`; of that slot, `delivered` are."""
+class Replay(NamedTuple):
+    """The last place that counts, and the batch that may have been written behind it."""
 
-    read_time_ms: int
-    queue_offset: int
-    delivered: frozenset[int] = frozenset()  # by log offset
+    place: Place
+    intent: Intent | None
 
 
 class TimerJournal:
@@ -51,27 +57,46 @@ class TimerJournal:
         self._descriptor = -1
         self._length = 0
         self._pending = b""  # what the disk did not take yet
+        self._unstarted: Place | None = None  # where the journal begins once there is room for it
+        self._place = Place(0, 0)  # without what was delivered since `start`
 
-    def replay(self, log_end: int) -> Place | None:
-        """The last place that counts, given where the recovered log ends; None when the journal says nothing."""
+    def replay(self, log_end: int) -> Replay | None:
+        """What the journal says, given where the recovered log ends; None when it says nothing."""
         data = self._content()
+        if self._descriptor >= 0:
+            data = data[: self._length] + self._pending
         place: Place | None = None
+        intent: Intent | None = None
         if not data.startswith(_MAGIC):
             return None
         at = len(_MAGIC)
         while (end := _record_end(data, at)) > 0:
             if data[at] == _SLOT:
                 _, time_ms, queue_offset = _SLOT_RECORD.unpack_from(data, at)
-                place = Place(time_ms, queue_offset)
+                place, intent = (place or Place(0, 0)).at_slot(time_ms, queue_offset), None
+            elif place is None:
+                break
+            elif data[at] == _PAST:
+                past = Past._make(_PAST_RECORD.unpack_from(data, at)[1:])
+                place = place._replace(pasts=(*place.pasts, past))
             else:
-                _, copies_end, count = _DELIVERED_HEAD.unpack_from(data, at)
-                if copies_end > log_end or place is None:
-                    log.warning("timer_journal_unsafe copies_end=%d log_end=%d: those copies are delivered again", copies_end, log_end)
+                _, log_offset, count = _LIST_HEAD.unpack_from(data, at)
+                offsets = Struct(f">{count}q").unpack_from(data, at + _LIST_HEAD.size)
+                if data[at] == _INTENT:
+                    intent = Intent(log_offset, offsets)
+                elif log_offset > log_end:
+                    log.warning("timer_journal_unsafe copies_end=%d log_end=%d: those copies are delivered again", log_offset, log_end)
                     break
-                offsets = Struct(f">{count}q").unpack_from(data, at + _DELIVERED_HEAD.size)
-                place = place._replace(delivered=place.delivered.union(offsets))
+                else:
+                    place = place._replace(delivered=place.delivered.union(offsets))
+                    if intent is not None and place.delivered.issuperset(intent.log_offsets):
+                        intent = None
             at = end + _CHECKSUM.size
-        return place
+        return None if place is None else Replay(place, intent)
+
+    def start_later(self, place: Place) -> None:
+        """Begin a journal with that place as soon as a full disk has room for it; until then the one before says the same."""
+        self._unstarted = self._place = place
 
     def start(self, place: Place) -> None:
         """Begin a journal with that place; OSError when the disk takes none."""
@@ -81,7 +106,8 @@ class TimerJournal:
             self._layer.unlink(temporary)
         data = _MAGIC + _slot_record(place.read_time_ms, place.queue_offset)
         if place.delivered:
-            data += _delivered_record(0, sorted(place.delivered))
+            data += _list_record(_DELIVERED, 0, sorted(place.delivered))
+        data += b"".join(_past_record(past) for past in place.pasts)
         descriptor = self._layer.open(temporary, create=True)
         try:
             self._layer.pwrite(descriptor, data, 0)
@@ -90,19 +116,30 @@ class TimerJournal:
             self._layer.close(descriptor)
             raise
         self.close()
-        self._descriptor, self._length, self._pending = descriptor, len(data), b""
+        self._descriptor, self._length, self._pending, self._unstarted = descriptor, len(data), b"", None
+        self._place = place
 
     def slot(self, read_time_ms: int, queue_offset: int) -> None:
         """Slots before that time are done, of messages before that offset."""
+        self._place = self._place.at_slot(read_time_ms, queue_offset)
         if self._length > _SIZE_MAX:
             with suppress(OSError):  # then the old one goes on
-                self.start(Place(read_time_ms, queue_offset))
+                self.start(self._place)
                 return
         self._append(_slot_record(read_time_ms, queue_offset))
 
+    def went_back(self, pasts: Sequence[Past], read_time_ms: int, queue_offset: int) -> None:
+        """The clock was set back: these pasts are done, and the timer goes on at that time."""
+        self._place = self._place._replace(pasts=(*self._place.pasts, *pasts)).at_slot(read_time_ms, queue_offset)
+        self._append(b"".join(_past_record(past) for past in pasts) + _slot_record(read_time_ms, queue_offset))
+
+    def intends(self, log_begin: int, log_offsets: Sequence[int]) -> None:
+        """Copies of these messages are about to be written at `log_begin`."""
+        self._append(_list_record(_INTENT, log_begin, log_offsets))
+
     def delivered(self, log_end: int, log_offsets: Sequence[int]) -> None:
         """These messages of the slot were delivered; their copies end at `log_end`."""
-        self._append(_delivered_record(log_end, log_offsets))
+        self._append(_list_record(_DELIVERED, log_end, log_offsets))
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -111,11 +148,16 @@ class TimerJournal:
 
     def _append(self, record: bytes) -> None:
         """Write a record behind those that the disk did not take before; an OSError is told once, and tried again with the next record."""
+        is_first = not self._pending
         self._pending += record
         try:
+            if self._unstarted is not None:
+                pending, place = self._pending, self._place
+                self.start(self._unstarted)
+                self._pending, self._place = pending, place
             self._layer.pwrite(self._descriptor, self._pending, self._length)
         except OSError as error:
-            if len(self._pending) == len(record):
+            if is_first:
                 log.error("timer_journal_failed file=%s reason=%r: what is delivered now would come twice after a kill", self._path, error)
             return
         self._length += len(self._pending)
@@ -136,8 +178,12 @@ def _slot_record(time_ms: int, queue_offset: int) -> bytes:
     return _sealed(_SLOT_RECORD.pack(_SLOT, time_ms, queue_offset))
 
 
-def _delivered_record(log_end: int, log_offsets: Sequence[int]) -> bytes:
-    return _sealed(_DELIVERED_HEAD.pack(_DELIVERED, log_end, len(log_offsets)) + Struct(f">{len(log_offsets)}q").pack(*log_offsets))
+def _past_record(past: Past) -> bytes:
+    return _sealed(_PAST_RECORD.pack(_PAST, *past))
+
+
+def _list_record(kind: int, log_offset: int, log_offsets: Sequence[int]) -> bytes:
+    return _sealed(_LIST_HEAD.pack(kind, log_offset, len(log_offsets)) + Struct(f">{len(log_offsets)}q").pack(*log_offsets))
 
 
 def _sealed(record: bytes) -> bytes:
@@ -146,12 +192,13 @@ def _sealed(record: bytes) -> bytes:
 
 def _record_end(data: bytes, at: int) -> int:
     """Where the checksum of the record at `at` stands; 0 when no whole record is there."""
-    if at >= len(data):
-        return 0
-    if data[at] == _SLOT:
+    kind = data[at] if at < len(data) else 0
+    if kind == _SLOT:
         end = at + _SLOT_RECORD.size
-    elif data[at] == _DELIVERED and at + _DELIVERED_HEAD.size <= len(data):
-        end = at + _DELIVERED_HEAD.size + _OFFSET_SIZE * _DELIVERED_HEAD.unpack_from(data, at)[2]
+    elif kind == _PAST:
+        end = at + _PAST_RECORD.size
+    elif kind in (_DELIVERED, _INTENT) and at + _LIST_HEAD.size <= len(data):
+        end = at + _LIST_HEAD.size + _OFFSET_SIZE * _LIST_HEAD.unpack_from(data, at)[2]
     else:
         return 0
     if end + _CHECKSUM.size > len(data) or _CHECKSUM.unpack_from(data, end)[0] != zlib.crc32(memoryview(data)[at:end]):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from orbitmq.common import atomic_file
 from orbitmq.common.errors import DamagedFile
+from orbitmq.common.slices import Slices, finish
 from orbitmq.protocol.bodies.delay import TimingCount, TimingCounts
 from orbitmq.protocol.bodies.nameserver import DataVersion
 
@@ -27,6 +28,7 @@ class TimerMetrics:
         self._version = DataVersion()
         self._changes = 0  # since that version
         self._last_ms = 0
+        self._encoded: bytes | None = None  # since the last change
 
     @property
     def counts(self) -> Mapping[str, TimingCount]:
@@ -42,16 +44,24 @@ class TimerMetrics:
         if found is not None:
             self._waiting = {topic: each.waiting for topic, each in found.counts.items()}
             self._changed_ms = {topic: each.changed_ms for topic, each in found.counts.items()}
-            self._version, self._changes = found.version, 0
+            self._version, self._changes, self._encoded = found.version, 0, None
 
     def add(self, topic: str, change: int, now_ms: int) -> None:
         """So many more messages wait for a topic."""
         self._waiting[topic] = max(self._waiting.get(topic, 0) + change, 0)
         self._changed_ms[topic] = self._last_ms = now_ms
         self._changes += 1
+        self._encoded = None
 
     def encode(self) -> bytes:
+        """The content of the file; made once after each change, since it is asked for all the time."""
+        if self._encoded is None:
+            self._encoded = finish(self.encode_in_slices())
+        return self._encoded
+
+    def encode_in_slices(self) -> Slices[bytes]:
+        """Do what `encode` does, in slices, with the counts of the first."""
         if self._changes:
             self._version = DataVersion(counter=self._version.counter + self._changes, timestamp=self._last_ms)
             self._changes = 0
-        return TimingCounts(self.counts, self._version).encode()
+        return TimingCounts(self.counts, self._version).encode_in_slices()

@@ -17,10 +17,11 @@ PropertyOf: TypeAlias = Callable[[str], str | None]  # what a message says under
 
 
 class Wheel(NamedTuple):
-    """How long a slot is, and how many slots away a message may be before it is rolled."""
+    """How long a slot is, how many slots away a message may be before it is rolled, and how far store times were ahead of the clock."""
 
     precision_ms: int
     roll_window_slots: int
+    lead_ms: int = 0
 
 
 class Timing(NamedTuple):
@@ -54,7 +55,7 @@ def timing_of(store_time_ms: int, property_of: PropertyOf, wheel: Wheel) -> Timi
     out_ms, precision_ms, window = _number(property_of(properties.TIMER_OUT_MS)), wheel.precision_ms, wheel.roll_window_slots
     if out_ms is None:
         return None
-    stored_ms = store_time_ms // precision_ms * precision_ms
+    stored_ms = (store_time_ms - wheel.lead_ms) // precision_ms * precision_ms
     magic = DEFAULT if property_of(properties.TIMER_DEL_UNIQUE_KEY) is None else DEFAULT | DELETE
     deliver_ms = exact_time(store_time_ms, property_of, out_ms, precision_ms)
     beyond_ms = out_ms - stored_ms - window * precision_ms

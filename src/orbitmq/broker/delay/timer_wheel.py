@@ -12,13 +12,17 @@ The file `timerwheel` has 1,209,600 slots of 32 bytes, big-endian, that of a tim
 
 In memory are the slots that hold anything, so memory grows with the seconds that are waited for, not with the messages. Crash rule: changed
 slots are written when the log that they point into is on disk, and before the check point says so; so a slot on disk may be ahead of the
-check point, never behind it, and `rewind` brings it back. Thread rule: the loop thread, but for what `changes` gave, which a worker writes.
+check point, never behind it, and `rewind` brings it back. What is removed stays in the file, where it is one of the past: when the clock
+was set back `write` erases such slots first, for they would be slots of the future again. Thread rule: the loop thread, but for what
+`changes` gave, which a worker writes.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
@@ -30,6 +34,7 @@ SLOTS: Final = 2 * 7 * 86_400
 _SLOT: Final = Struct(">qqqii")
 _FILE_SIZE: Final = SLOTS * _SLOT.size
 _CHUNK: Final = 1 << 20
+_SPANS_MS: Final = (60_000, 1_000)  # multiples of every precision
 
 
 class Slot(NamedTuple):
@@ -52,6 +57,8 @@ class TimerWheel:
         self._times: list[int] = []  # a heap of the times in `_slots`, and of some that are no more
         self._changed: set[int] = set()
         self.count = 0  # of messages in all slots
+        # Of those, by the minute and by the second in which their slots begin.
+        self._spans: dict[int, Counter[int]] = {span_ms: Counter() for span_ms in _SPANS_MS if span_ms > precision_ms}
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -65,6 +72,25 @@ class TimerWheel:
             heapq.heappop(self._times)
         return self._times[0] if self._times else None
 
+    def due_within(self, now_ms: int, bounds_s: Sequence[int]) -> list[tuple[int, int]]:
+        """For each bound, in ascending order, how many messages are due before it, and not before the bound before."""
+        edges_ms = [self.time_of(now_ms + 1000 * bound_s) for bound_s in (0, *bounds_s)]
+        return [(bound_s, self._held_between(*pair)) for bound_s, pair in zip(bounds_s, pairwise(edges_ms), strict=True)]
+
+    def _held_between(self, begin_ms: int, end_ms: int) -> int:
+        """How many messages the slots between two times hold; whole spans are known, so that a day takes about a thousand looks."""
+        held, at = 0, begin_ms
+        while at < end_ms:
+            for span_ms, counts in self._spans.items():
+                if at % span_ms == 0 and at + span_ms <= end_ms:
+                    held += counts[at]
+                    at += span_ms
+                    break
+            else:
+                held += self.slot(at).held
+                at += self.precision_ms
+        return held
+
     def add(self, entry: TimerEntry, position: int) -> None:
         """Note that an entry stands at that position, the last of its slot."""
         time_ms = self.time_of(entry.enqueued_ms + entry.delay_ms)
@@ -75,12 +101,16 @@ class TimerWheel:
         """Forget a slot; in the file it is one of the past, and stays."""
         slot = self._slots.pop(time_ms, None)
         if slot is not None:
-            self.count -= slot.held
+            self._hold(time_ms, -slot.held)
 
     def remove_before(self, time_ms: int) -> None:
         """Forget all slots before that time."""
         while (first := self.first_time()) is not None and first < time_ms:
             self.remove(first)
+
+    def times(self, begin_ms: int, end_ms: int | None = None) -> list[int]:
+        """The times of the slots that hold anything, from one time to another or to the end, in order."""
+        return sorted(time_ms for time_ms in self._slots if begin_ms <= time_ms and (end_ms is None or time_ms < end_ms))
 
     def time_of(self, time_ms: int) -> int:
         """When the slot of a time begins."""
@@ -103,6 +133,8 @@ class TimerWheel:
 
     def clear(self) -> None:
         self._slots, self._times, self._changed, self.count = {}, [], set(), 0
+        for counts in self._spans.values():
+            counts.clear()
 
     def changes(self) -> Mapping[int, Slot]:
         """The slots that changed since the last call."""
@@ -120,14 +152,9 @@ class TimerWheel:
             return False
         descriptor = layer.open(path)
         try:
-            at = 0
-            while (at := layer.next_data(descriptor, at, _FILE_SIZE) // _SLOT.size * _SLOT.size) < _FILE_SIZE:
-                chunk = layer.pread(descriptor, min(_CHUNK, _FILE_SIZE - at), at)
-                for number, (unit, first, last, count, _) in enumerate(_SLOT.iter_unpack(chunk), at // _SLOT.size):
-                    time_ms = unit * self.precision_ms
-                    if time_ms >= not_before_ms and unit > 0 and unit % SLOTS == number and last >= 0:
-                        self._put(time_ms, Slot(first, last, count))
-                at += len(chunk)
+            for unit, slot in _slots_of(layer, descriptor):
+                if unit * self.precision_ms >= not_before_ms:
+                    self._put(unit * self.precision_ms, slot)
         finally:
             layer.close(descriptor)
         self._changed = set()
@@ -136,13 +163,22 @@ class TimerWheel:
     def _put(self, time_ms: int, slot: Slot) -> None:
         if time_ms not in self._slots:
             heapq.heappush(self._times, time_ms)
-        self.count += slot.held - self.slot(time_ms).held
+        self._hold(time_ms, slot.held - self.slot(time_ms).held)
         self._slots[time_ms] = slot
         self._changed.add(time_ms)
 
+    def _hold(self, time_ms: int, change: int) -> None:
+        """Count so many messages more."""
+        self.count += change
+        for span_ms, counts in self._spans.items():
+            begin_ms = time_ms - time_ms % span_ms
+            counts[begin_ms] += change
+            if not counts[begin_ms]:
+                del counts[begin_ms]
 
-def write(layer: FileLayer, path: Path, precision_ms: int, slots: Mapping[int, Slot]) -> None:
-    """Write slots into the file, made if need be, and sync it; blocks, for a worker."""
+
+def write(layer: FileLayer, path: Path, precision_ms: int, slots: Mapping[int, Slot], stale: Sequence[range] = ()) -> None:
+    """Write slots into the file, made if need be, and sync it; blocks, for a worker. What stands there for times of `stale` is erased."""
     if path.name not in layer.list(path.parent):
         layer.make_folder(path.parent)
         layer.close(layer.open(path, create=True))
@@ -151,12 +187,26 @@ def write(layer: FileLayer, path: Path, precision_ms: int, slots: Mapping[int, S
     try:
         if layer.size(path) != _FILE_SIZE:
             layer.truncate(descriptor, _FILE_SIZE)
+        if stale:
+            for unit in [unit for unit, _ in _slots_of(layer, descriptor) if any(unit * precision_ms in times for times in stale)]:
+                layer.pwrite(descriptor, bytes(_SLOT.size), unit % SLOTS * _SLOT.size)
         for time_ms, slot in slots.items():
             unit = time_ms // precision_ms
             layer.pwrite(descriptor, _SLOT.pack(unit, slot.first, slot.last, slot.held, 0), unit % SLOTS * _SLOT.size)
         layer.fdatasync(descriptor)
     finally:
         layer.close(descriptor)
+
+
+def _slots_of(layer: FileLayer, descriptor: int) -> Iterator[tuple[int, Slot]]:
+    """What the file holds: time / precision of each slot, and the slot."""
+    at = 0
+    while (at := layer.next_data(descriptor, at, _FILE_SIZE) // _SLOT.size * _SLOT.size) < _FILE_SIZE:
+        chunk = layer.pread(descriptor, min(_CHUNK, _FILE_SIZE - at), at)
+        for number, (unit, first, last, count, _) in enumerate(_SLOT.iter_unpack(chunk), at // _SLOT.size):
+            if unit > 0 and unit % SLOTS == number and last >= 0:
+                yield unit, Slot(first, last, count)
+        at += len(chunk)
 
 
 def _weight(entry: TimerEntry) -> int:

@@ -1,9 +1,13 @@
 """How far away a message may be before it is rolled, by when it came: `config/timerwindows.json`.
 
-    {"windows": [[0, 172800], [5120, 1800]]}    from offset 5120 of the timer topic on messages are rolled that are 1800 slots away or more
+    {"windows": [[0, 172800], [5120, 1800]],    from offset 5120 of the timer topic on, messages 1800 slots away or more are rolled
+     "leads": [[6000, 40000], [6100, 0]]}       from 6000 to 6100, store times were 40 s ahead of the clock
 
 The window may be another one after a restart; a message keeps that of the time when it came. Else, read again to make a wheel anew, it
 would be taken for one that was rolled and was not, and lost, or for one that was not and was, and come twice (`timer`).
+
+Store times never go back, the wall clock may: then they are ahead of it until it has caught up, and how far away a message is, is more
+than its store time says. The lead is noted to a quarter of the window: rolled in time, then, and not before half of the window is over.
 
 Crash rule: replaced as a whole, durably, before a message is taken in that it speaks of. Thread rule: the loop thread, before others run.
 """
@@ -13,13 +17,14 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from orbitmq.broker.delay.timer_rules import Wheel
 from orbitmq.common import atomic_file
 from orbitmq.common.errors import DamagedFile, StoreError
 
 _WINDOWS: Final = "windows"
+_LEADS: Final = "leads"
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +36,23 @@ class _Window(NamedTuple):
     slots: int
 
 
+class _Lead(NamedTuple):
+    """From a queue offset on: store times are so far ahead of the clock."""
+
+    offset: int
+    lead_ms: int
+
+
+N = TypeVar("N", _Window, _Lead)
+
+
+class _Notes(NamedTuple):
+    """What the file says."""
+
+    windows: list[_Window]
+    leads: list[_Lead]
+
+
 class RollWindows:
     """`slots` for messages that come from now on; `slots_before` for those of a store that knows nothing of windows."""
 
@@ -40,50 +62,84 @@ class RollWindows:
         self._slots = slots
         self._slots_before = slots_before
         self._windows = [_Window(0, slots)]
+        self._leads: list[_Lead] = []
+        self._last_from = 0
         self._last = Wheel(precision_ms, slots)
+
+    @property
+    def longest_ms(self) -> int:
+        """How far away the slot of a message may be that came by any of the windows."""
+        return max(each.slots for each in self._windows) * self.precision_ms
 
     def load(self, queue_begin: int, queue_end: int) -> None:
         """Learn with which windows the messages came that the timer topic holds; StoreError when this one cannot be noted."""
         noted = self._noted()
-        windows = [_Window(min(offset, queue_end), slots) for offset, slots in noted or [_Window(0, self._slots_before)]]
+        windows = [_Window(min(offset, queue_end), slots) for offset, slots in noted.windows or [_Window(0, self._slots_before)]]
         if windows[-1].slots != self._slots:
             windows.append(_Window(queue_end, self._slots))
-        pairs = zip(windows, [*windows[1:], None], strict=True)
-        self._windows = [each for each, after in pairs if after is None or max(each.offset, queue_begin) < after.offset]
+        self._windows = _of_queue(windows, queue_begin)
         self._windows[0] = self._windows[0]._replace(offset=0)
-        if self._windows != noted:
+        self._leads = _of_queue([_Lead(min(offset, queue_end), lead_ms) for offset, lead_ms in noted.leads], queue_begin)
+        if len(self._leads) == 1 and self._leads[0].lead_ms == 0:
+            self._leads = []
+        self._follow()
+        if _Notes(self._windows, self._leads) != noted:
             self._note()
+
+    def see_lead(self, queue_offset: int, lead_ms: int) -> None:
+        """Hear how far the store time of the next message is ahead of the clock; StoreError when that cannot be noted."""
+        if abs(lead_ms - self._last.lead_ms) <= self._slots * self.precision_ms // 4 and (lead_ms or not self._last.lead_ms):
+            return
+        self._leads = [each for each in self._leads if each.offset < queue_offset] + [_Lead(queue_offset, lead_ms)]
+        self._follow()
+        self._note()
 
     def of(self, queue_offset: int) -> Wheel:
         """The rules for a message of the timer topic."""
-        for offset, slots in reversed(self._windows):
-            if queue_offset >= offset:
-                return self._last if slots == self._slots else Wheel(self.precision_ms, slots)
-        raise AssertionError("the first window begins at 0")
+        if queue_offset >= self._last_from:
+            return self._last
+        slots = next(each.slots for each in reversed(self._windows) if queue_offset >= each.offset)  # the first begins at 0
+        lead_ms = next((each.lead_ms for each in reversed(self._leads) if queue_offset >= each.offset), 0)
+        return Wheel(self.precision_ms, slots, lead_ms)
 
-    def _noted(self) -> list[_Window]:
+    def _follow(self) -> None:
+        """Have at hand what holds for the newest messages."""
+        window, lead = self._windows[-1], self._leads[-1] if self._leads else _Lead(0, 0)
+        self._last_from = max(window.offset, lead.offset)
+        self._last = Wheel(self.precision_ms, window.slots, lead.lead_ms)
+
+    def _noted(self) -> _Notes:
         try:
-            return atomic_file.read_or_backup(self._path, _decoded) or []
+            return atomic_file.read_or_backup(self._path, _decoded) or _Notes([], [])
         except DamagedFile as error:
             log.error(
                 "timer_windows_unusable reason=%s: messages are taken to have come with a window of %d slots", error, self._slots_before
             )
-            return []
+            return _Notes([], [])
 
     def _note(self) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            atomic_file.write(self._path, json.dumps({_WINDOWS: self._windows}).encode())
+            notes = {_WINDOWS: self._windows} | ({_LEADS: self._leads} if self._leads else {})
+            atomic_file.write(self._path, json.dumps(notes).encode())
         except OSError as error:
             raise StoreError(f"{self._path} cannot be written: {error}; free or mend its disk, then start again") from error
-        log.info("timer_windows windows=%s", [tuple(each) for each in self._windows])
+        log.info("timer_windows windows=%s leads=%s", [tuple(each) for each in self._windows], [tuple(each) for each in self._leads])
 
 
-def _decoded(data: bytes) -> list[_Window]:
+def _of_queue(noted: list[N], queue_begin: int) -> list[N]:
+    """The notes that speak of any message which the queue has, or will have."""
+    ends = [each.offset for each in noted[1:]]
+    return [each for each, end in zip(noted, ends, strict=False) if max(each.offset, queue_begin) < end] + noted[-1:]
+
+
+def _decoded(data: bytes) -> _Notes:
     try:
-        windows = [_Window(int(offset), int(slots)) for offset, slots in json.loads(data)[_WINDOWS]]
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"no list of offsets and slots: {error}") from error
+        content = json.loads(data)
+        windows = [_Window(int(offset), int(slots)) for offset, slots in content[_WINDOWS]]
+        leads = [_Lead(int(offset), int(lead_ms)) for offset, lead_ms in content.get(_LEADS, [])]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"no lists of offsets and slots: {error}") from error
     if not windows or windows[0].offset != 0 or min(slots for _, slots in windows) < 1:
         raise ValueError(f"a list of windows that do not begin at 0, or hold nothing: {windows}")
-    return windows
+    return _Notes(windows, leads)

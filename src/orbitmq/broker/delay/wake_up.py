@@ -1,6 +1,7 @@
 """A wake-up: has work done at the time that it asked for last, and not before; in between nobody looks whether there is any.
 
-Times are those of the wall clock, which may jump: so the loop looks again after a second at the latest. Thread rule: the loop thread.
+Times are those of the wall clock, which may be set: so the loop looks again after a second at the latest, and how long it waits is kept by
+the monotonic clock. Thread rule: the loop thread.
 Invariant: work that fails is logged and tried again.
 """
 
@@ -25,7 +26,7 @@ class WakeUp:
         self._clock = clock
         self._work = work
         self._timer: asyncio.TimerHandle | None = None
-        self._at_ms = 0
+        self._at_ms = 0  # by the monotonic clock
         self._is_running = False
 
     def start(self) -> None:
@@ -39,15 +40,15 @@ class WakeUp:
 
     def at(self, time_ms: int) -> None:
         """Work at that time, if not before."""
-        if self._is_running and time_ms < self._at_ms:
+        if self._is_running and time_ms - self._clock.now_ms() < self._at_ms - self._clock.monotonic_ms():
             self._plan(time_ms)
 
     def _plan(self, time_ms: int) -> None:
-        now_ms = self._clock.now_ms()
-        self._at_ms = min(time_ms, now_ms + LOOK_MS)
+        wait_ms = min(max(time_ms - self._clock.now_ms(), 0), LOOK_MS)
+        self._at_ms = self._clock.monotonic_ms() + wait_ms
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(max(self._at_ms - now_ms, 0) / 1000, self._run)
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._run)
 
     def _run(self) -> None:
         now_ms = self._clock.now_ms()

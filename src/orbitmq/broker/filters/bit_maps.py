@@ -6,6 +6,7 @@ from typing import Protocol
 
 from orbitmq.broker.filters.consumer_filters import ConsumerFilters
 from orbitmq.message.record_read import RecordCursor
+from orbitmq.store.config import FILTER_STEP_WORK, FILTER_WORK_MAX
 
 
 class BitMapSettings(Protocol):
@@ -23,9 +24,16 @@ class BitMaps:
         self._filters = filters
 
     def of(self, topic: str, record: RecordCursor) -> bytes:
-        """The map of a record; none when nobody filters its topic, or none are wanted."""
+        """The map of a record; none when nobody filters its topic, or none are wanted.
+
+        Where filters are more than is reasonable for one message, the bits of the rest are set: pulls look at the record itself then.
+        """
         filters = self._filters.of_topic(topic)
         if not filters or not self._settings.enable_calc_filter_bit_map:
             return b""
-        passed = (each.data.bloom for each in filters if each.expression.matches(record.property))
-        return self._filters.bloom.map_of(position for bits in passed if bits is not None for position in bits.positions)
+        work, positions = 0, list[int]()
+        for each in filters:
+            work += each.expression.cost * (FILTER_STEP_WORK + record.properties_size)
+            if each.data.bloom is not None and (work > FILTER_WORK_MAX or each.expression.matches_record(record)):
+                positions += each.data.bloom.positions
+        return self._filters.bloom.map_of(positions)

@@ -12,6 +12,7 @@ from orbitmq.broker.filters.consumer_filters import ConsumerFilters, expression_
 from orbitmq.broker.filters.message_filters import ExpressionFilter, RetryFilter
 from orbitmq.common.errors import ExpressionIllegal, RequestRefused
 from orbitmq.common.topic_names import RETRY_PREFIX
+from orbitmq.message.sql.expression import shown
 from orbitmq.protocol.bodies.subscriptions import SubscriptionData, is_tag_type
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.store.reads import MessageFilter, TagsFilter
@@ -45,19 +46,19 @@ class Filters:
         elif codes is not None:
             chosen = TagsFilter(codes)
         if self._settings.filter_support_retry and topic.startswith(RETRY_PREFIX):
-            return RetryFilter(codes, topic.removeprefix(RETRY_PREFIX), self._known.find)
+            return RetryFilter(codes, topic.removeprefix(RETRY_PREFIX), self._known.find, self._known.cost_max)
         return chosen
 
     def _own(self, subscription: SubscriptionData) -> MessageFilter:
-        kind, text = subscription.expression_type or "", subscription.sub_string
+        kind, text = subscription.expression_type or "", subscription.sub_string or ""
         self._check_enabled(kind)
         try:
             return ExpressionFilter(usable(kind, text))
         except ExpressionIllegal as problem:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                f"parse the consumer's subscription failed: of topic {subscription.topic} the {kind} expression {text!r} cannot be used: "
-                f"{problem}",
+                f"parse the consumer's subscription failed: of topic {subscription.topic} the {kind} expression {shown(text)!r} "
+                f"cannot be used: {problem}",
             ) from problem
 
     def _registered(self, group: str, subscription: SubscriptionData, version: int) -> MessageFilter:

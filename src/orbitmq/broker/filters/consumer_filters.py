@@ -18,11 +18,14 @@ from orbitmq.broker.config_file import ConfigFile, Encoder
 from orbitmq.broker.filters.bloom import Bloom
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import ExpressionIllegal
-from orbitmq.message.sql.expression import Expression, compiled
+from orbitmq.common.slices import Slices, slices_of
+from orbitmq.message.sql.expression import Expression, compiled, shown
 from orbitmq.protocol.bodies.consumer_filters import BloomPositions, FilterData, decode_filters, encode_filters
 from orbitmq.protocol.bodies.subscriptions import SQL92, SubscriptionData, is_tag_type
 
 LOADED_DEAD_MS: Final = 30_000  # how long those that were loaded are taken to be dead already
+
+EXPRESSION_CHARACTERS_PER_SLICE: Final = 1_000  # that are compiled
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +51,7 @@ def expression_problem(expression_type: str, text: str | None) -> str | None:
     try:
         usable(expression_type, text)
     except ExpressionIllegal as problem:
-        return f"the {expression_type} expression {text!r} cannot be used: {problem}"
+        return f"the {expression_type} expression {None if text is None else shown(text)!r} cannot be used: {problem}"
     return None
 
 
@@ -61,6 +64,8 @@ class ConsumerFilters:
         self._file = file
         self._clock = clock
         self._topics: dict[str, dict[str, ConsumerFilter]] = {}
+        self._topics_of: dict[str, dict[str, None]] = {}  # by group
+        self.cost_max = 1  # of the expressions that were ever known
 
     def __iter__(self) -> Iterator[ConsumerFilter]:
         return (each for groups in self._topics.values() for each in groups.values())
@@ -81,7 +86,7 @@ class ConsumerFilters:
                 log.warning("filter_discarded topic=%s group=%s why=%s", data.topic, data.group, problem)
                 continue
             dead_ms = data.dead_time_ms or max(self._clock.now_ms() - LOADED_DEAD_MS, data.born_time_ms)
-            self._topics.setdefault(data.topic, {})[data.group] = ConsumerFilter(data._replace(dead_time_ms=dead_ms), expression)
+            self._keep(ConsumerFilter(data._replace(dead_time_ms=dead_ms), expression))
         log.info("filters_loaded count=%d", len(loaded))
         if not all(data.dead_time_ms for data in loaded):  # or one that nobody wants any more would be newly dead with each start
             self._file.changed()
@@ -94,19 +99,25 @@ class ConsumerFilters:
         """All filters of a topic."""
         return self._topics.get(topic, {}).values()
 
-    def heard(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Hear all that a member of a group subscribes: filters come, change and die by it."""
+    def heard(self, group: str, subscriptions: Iterable[SubscriptionData]) -> Slices[None]:
+        """Hear all that a member of a group subscribes: filters come, change and die by it. In slices: expressions are long to compile."""
         wanted = {each.topic: each for each in subscriptions}
+        work = 0
         for subscription in wanted.values():
             if not is_tag_type(subscription.expression_type) and subscription.sub_string:
                 self._register(group, subscription)
-        for topic, groups in self._topics.items():
-            if group in groups and topic not in wanted:
+                work += len(subscription.sub_string)
+                if work > EXPRESSION_CHARACTERS_PER_SLICE:
+                    work = 0
+                    yield
+        for part in slices_of([topic for topic in self._topics_of.get(group, ()) if topic not in wanted]):
+            for topic in part:
                 self._die(topic, group)
+            yield
 
     def left(self, group: str) -> None:
         """Hear that nobody of a group is there any more."""
-        for topic in self._topics:
+        for topic in self._topics_of.get(group, ()):
             self._die(topic, group)
 
     def clean(self) -> None:
@@ -127,7 +138,7 @@ class ConsumerFilters:
                         "filter_ignored topic=%s group=%s expression=%r version=%d known=%d",
                         topic,
                         group,
-                        text,
+                        shown(text),
                         version,
                         data.client_version,
                     )
@@ -140,18 +151,25 @@ class ConsumerFilters:
         try:
             expression = usable(kind, text)
         except ExpressionIllegal as problem:
-            log.warning("filter_refused topic=%s group=%s expression=%r why=%s", topic, group, text, problem)
+            log.warning("filter_refused topic=%s group=%s expression=%r why=%s", topic, group, shown(text), problem)
             self._remove(topic, group, "a newer one cannot be used")
             return
         if expression.unread:
-            log.warning("filter_ends_early topic=%s group=%s expression=%r unread=%r", topic, group, text, expression.unread)
+            unread = shown(expression.unread)
+            log.warning("filter_ends_early topic=%s group=%s expression=%r unread=%r", topic, group, shown(text), unread)
         positions = BloomPositions(self.bloom.bit_count, self.bloom.positions(f"{group}#{topic}"))
         self._put(ConsumerFilter(FilterData(topic, group, text, kind, version, self._clock.now_ms(), positions), expression))
-        log.info("filter_registered topic=%s group=%s expression=%r version=%d", topic, group, text, version)
+        log.info("filter_registered topic=%s group=%s expression=%r version=%d", topic, group, shown(text), version)
 
     def _put(self, changed: ConsumerFilter) -> None:
-        self._topics.setdefault(changed.data.topic, {})[changed.data.group] = changed
+        self._keep(changed)
         self._file.changed()
+
+    def _keep(self, changed: ConsumerFilter) -> None:
+        data = changed.data
+        self._topics.setdefault(data.topic, {})[data.group] = changed
+        self._topics_of.setdefault(data.group, {})[data.topic] = None
+        self.cost_max = max(self.cost_max, changed.expression.cost)
 
     def _die(self, topic: str, group: str) -> None:
         known = self.find(topic, group)
@@ -165,6 +183,10 @@ class ConsumerFilters:
             return
         if not groups:
             del self._topics[topic]
+        topics = self._topics_of[group]
+        del topics[topic]
+        if not topics:
+            del self._topics_of[group]
         self._file.changed()
         log.info("filter_removed topic=%s group=%s why=%s", topic, group, why)
 

@@ -25,6 +25,7 @@ class ExpressionFilter:
 
     def __init__(self, expression: Expression, data: FilterData | None = None) -> None:
         self.matches_record = expression.matches_record
+        self.record_cost = expression.cost
         self._data = data
 
     def matches_entry(self, tags_code: int | None, unit: ExtUnit | None) -> bool:
@@ -37,12 +38,18 @@ class ExpressionFilter:
 
 
 class RetryFilter:
-    """Messages that come again, by the filter that their group has for the topic that they were in first; all, where it has none."""
+    """Messages that come again, by the filter that their group has for the topic that they were in first; all, where it has none.
+
+    `record_cost` is the most that one of these filters costs.
+    """
 
     passes_bare_entries: Final = True
 
-    def __init__(self, tags_codes: frozenset[int] | None, group: str, find: Callable[[str, str], ConsumerFilter | None]) -> None:
+    def __init__(
+        self, tags_codes: frozenset[int] | None, group: str, find: Callable[[str, str], ConsumerFilter | None], record_cost: int
+    ) -> None:
         self.tags_codes = tags_codes
+        self.record_cost = record_cost
         self._group = group
         self._find = find
 

@@ -30,8 +30,9 @@ from orbitmq.protocol.command import FLAG_ONEWAY, RemotingCommand
 from orbitmq.protocol.headers.pull import PullMessageRequestHeader
 from orbitmq.protocol.headers.send import SendMessageRequestHeader, SendMessageResponseHeader
 from orbitmq.remoting.channel import Channel
-from orbitmq.remoting.dispatch import Handler, PlainHandler, Processor, WaitingHandler, failure
+from orbitmq.remoting.dispatch import Handler, PlainHandler, Processor, failure
 from orbitmq.remoting.hooks import RpcHook, installed_hooks, logging_failures, naming
+from orbitmq.remoting.lanes import WaitingHandler
 from orbitmq.store.reads import GetResult
 
 _SENDS: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from orbitmq.broker.config_file import SavedCallback
+from orbitmq.broker.processors.safe_answers import AnswerListener
 from orbitmq.common import atomic_file
-from orbitmq.common.errors import DamagedFile, ProtocolError, RequestRefused
+from orbitmq.common.errors import DamagedFile, ProtocolError, RequestRefused, reason_of
+from orbitmq.common.slices import Slices
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.nameserver import DataVersion, TopicConfig
 from orbitmq.protocol.codes import ResponseCode
@@ -22,7 +24,9 @@ from orbitmq.store.queues import Queues
 T = TypeVar("T")
 WhenSaved = Callable[[SavedCallback], None]  # that of a ConfigFile
 
+SMALL_BODY_MAX: Final = 16 * 1024  # of a body with one thing in it
 QUEUES_MAX: Final = 1 << 16  # of a topic; ours: every queue costs each answer that lists them
+QUEUES_PER_SLICE: Final = 100  # whose ends and times are looked up
 REMARK_LEFT: Final = "not set any response code"  # the original forgets to clear its default remark when some requests succeed
 
 
@@ -52,19 +56,55 @@ def read_body(decode: Callable[[bytes], T], request: RemotingCommand) -> T:
         ) from problem
 
 
-def answer_when_saved(when_saved: WhenSaved, channel: Channel, request: RemotingCommand, answer: RemotingCommand) -> None:
-    """Send the answer when all changes so far are on disk; say so when they could not be saved."""
+def read_body_in_slices(decode: Callable[[bytes], Slices[T]], request: RemotingCommand) -> Slices[T]:
+    """Do what `read_body` does, in slices."""
+    if not request.body:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"request {request.code} needs a body, and came without; nothing was changed")
+    try:
+        return (yield from decode(request.body))
+    except ProtocolError as problem:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR, f"the body of request {request.code} cannot be read: {problem}; nothing was changed"
+        ) from problem
+
+
+def small(decode: Callable[[bytes], T]) -> Callable[[bytes], T]:
+    """The decoder of one thing: of bodies up to SMALL_BODY_MAX, which take no time to speak of."""
+
+    def decoded(body: bytes) -> T:
+        if len(body) > SMALL_BODY_MAX:
+            raise ProtocolError(f"it has {len(body)} bytes; up to {SMALL_BODY_MAX} are read")
+        return decode(body)
+
+    return decoded
+
+
+def answer_when_saved(
+    when_saved: WhenSaved,
+    channel: Channel,
+    request: RemotingCommand,
+    answer: RemotingCommand,
+    listener: AnswerListener,
+    settled: Callable[[int, bool], object] = lambda _took_ms, _is_done: None,
+) -> None:
+    """Send the answer when all changes so far are on disk; say so when they could not be saved. `settled` hears how long it took."""
+    begun_ms = listener.monotonic_ms()
 
     def tell(failure: Exception | None) -> None:
+        took_ms = listener.monotonic_ms() - begun_ms
+        settled(took_ms, failure is None)
         if request.is_oneway:
             return
-        if failure is None:
-            channel.send(answer)
-        else:
-            remark = f"the change is in effect, and could not be saved: {failure}; it is tried again, and lost if the broker stops before"
-            channel.send(request.answer(ResponseCode.SYSTEM_ERROR, remark))
+        told = answer if failure is None else request.answer(ResponseCode.SYSTEM_ERROR, _not_saved(failure))
+        listener.answered(request.code, told.code, took_ms)
+        channel.send(told)
 
     when_saved(tell)
+
+
+def _not_saved(failure: Exception) -> str:
+    why = reason_of(failure)
+    return f"the change is in effect, and could not be saved: {why}; it is tried again, and lost if the broker stops before"
 
 
 def wanted_page(settings: PageSettings, seq: int | None, count: int | None, version: str | None, current: DataVersion) -> Page | None:
@@ -86,7 +126,7 @@ def kept_json(path: Path) -> bytes | None:
     try:
         return atomic_file.read_or_backup(path, _json)
     except (OSError, DamagedFile) as problem:
-        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{path.name} cannot be read: {problem}") from problem
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{path.name} cannot be read: {reason_of(problem)}") from problem
 
 
 def check_queue(topic: TopicConfig, queue_id: int, queues: Queues) -> None:

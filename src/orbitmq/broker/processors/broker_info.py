@@ -27,6 +27,7 @@ from orbitmq.remoting.dispatch import Handler
 from orbitmq.store.message_store import MessageStore
 
 _EXPORTS: Final = frozenset({"topics", "subscriptiongroups", "consumeroffsets"})
+_CONFIGURATION_BYTES_MAX: Final = 128 * 1024
 _READ_MODES: Final = {0: "true", 1: "false"}  # as madvise numbers them
 
 
@@ -83,6 +84,9 @@ class BrokerInfoProcessor:
 
     def update_configuration(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         if request.body:
+            if len(request.body) > _CONFIGURATION_BYTES_MAX:
+                remark = f"the body has {len(request.body)} bytes; up to {_CONFIGURATION_BYTES_MAX} of configuration are read at a time"
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, remark)
             permission = self._settings.broker_permission
             self._update(properties.decode(request.body))
             if self._settings.broker_permission != permission:

@@ -16,6 +16,7 @@ from orbitmq.broker.processors.safe_answers import SafeAnswers
 from orbitmq.broker.processors.send import Placer, born_host_of
 from orbitmq.broker.topics import Topics
 from orbitmq.common.errors import MessageIllegal, RequestRefused, StoreError
+from orbitmq.common.slices import Slices
 from orbitmq.message import properties
 from orbitmq.message.recall_handle import RecallHandle
 from orbitmq.message.record_write import Message
@@ -90,8 +91,8 @@ class LaterProcessor:
     def get_timer_check_point(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.answer(ResponseCode.SUCCESS, body=self._timed.files.check.encode())
 
-    def get_timer_metrics(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        return request.answer(ResponseCode.SUCCESS, body=self._timed.files.metrics.encode())
+    def get_timer_metrics(self, _channel: Channel, request: RemotingCommand) -> Slices[RemotingCommand]:
+        return request.answer(ResponseCode.SUCCESS, body=(yield from self._timed.files.metrics.encode_in_slices()))
 
     @property
     def _timed(self) -> TimerParts:

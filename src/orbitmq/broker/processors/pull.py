@@ -6,7 +6,9 @@ in between, so no message slips by. Invariant: a pull is answered once, now or w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic_ns
 from typing import Final, Protocol
 
 from orbitmq.broker.consumers import Consumers
@@ -17,7 +19,9 @@ from orbitmq.broker.offsets import Offsets
 from orbitmq.broker.plugins.interfaces import PluggableReads
 from orbitmq.broker.subscriptions import build_subscription
 from orbitmq.broker.topics import Topics
+from orbitmq.common.clock import Clock
 from orbitmq.common.errors import RequestRefused
+from orbitmq.common.slices import Slices
 from orbitmq.protocol.bodies.groups import GroupConfig
 from orbitmq.protocol.bodies.nameserver import PERM_READ, TopicConfig
 from orbitmq.protocol.bodies.subscriptions import MessageModel, SubscriptionData
@@ -26,6 +30,7 @@ from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.pull import ForbiddenBy, PullForbiddenResponseHeader, PullMessageRequestHeader, PullMessageResponseHeader
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Handler, failure
+from orbitmq.remoting.slices import SliceQueue
 from orbitmq.store.dispatch import Arrival
 from orbitmq.store.reads import GetResult, GetStatus, MessageFilter
 from orbitmq.store.types import QueueKey, QueueOffset
@@ -33,6 +38,9 @@ from orbitmq.store.types import QueueKey, QueueOffset
 COMMITS_OFFSET: Final = 1  # of the pull's system flag
 SUSPENDS: Final = 2
 HAS_SUBSCRIPTION: Final = 4
+
+_SHARE_NS: Final = 2_000_000  # of answers to pulls that waited, in a slice or a window; one that began within it is the last
+_WINDOW_NS: Final = 5_000_000
 
 _EMPTY: Final = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
 _RESET: Final = "OFFSET_RESET"
@@ -66,9 +74,30 @@ class PullSettings(Protocol):
 
 
 class PullListener(Protocol):
-    """Hears of every look into a queue, and what it found."""
+    """Hears of every look into a queue, and what it found; and of pulls that waited. `collectors` are called when that is looked at."""
 
-    def pulled(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None: ...
+    @property
+    def collectors(self) -> list[Callable[[], object]]: ...
+
+    def pulled(
+        self, group: str, topic: str, queue_id: int, count: int, size: int, latency_ms: int = 0, behind_bytes: int = 0, behind_ms: int = 0
+    ) -> None: ...
+
+    def looked(self, found: int, missed: int, messages: int, latency_ms_max: int) -> None:
+        """So many looks found so many messages together, others none; the longest took that long."""
+        ...
+
+    def got(self, group: str, topic: str, count: int, size: int, gets: int = 1) -> None:
+        """A group got so many messages of that many bytes together, in so many answers."""
+        ...
+
+    def got_from_queue(self, group: str, topic: str, queue_id: int, took_ms: int, behind_bytes: int, behind_ms: int, gets: int = 1) -> None:
+        """So many answers from a queue took that long together; the last was so far behind the end of the log, and of time."""
+        ...
+
+    def answered(
+        self, request: int, response: int, took_ms: int, is_oneway: bool = False, times: int = 1, *, is_long_polling: bool = False
+    ) -> None: ...
 
 
 class PullProcessor:
@@ -83,10 +112,11 @@ class PullProcessor:
         consumers: Consumers,
         reads: PluggableReads,
         hold: PullHold,
-        monotonic_ms: Callable[[], int],
+        clock: Clock,
         listener: PullListener,
         filters: Filters,
         record_of: RecordOf,
+        slices: SliceQueue,
         found: Found | None = None,
     ) -> None:
         self.settings = settings
@@ -96,10 +126,16 @@ class PullProcessor:
         self.consumers = consumers
         self.reads = reads
         self.hold = hold
-        self.monotonic_ms = monotonic_ms
+        self.monotonic_ms = clock.monotonic_ms
+        self.now_ms = clock.now_ms
         self.listener = listener
         self.filters = filters
         self._record_of = record_of
+        self._slices = slices
+        self._is_waking = self._is_expiring = self._is_answering = False
+        self._released: deque[HeldPull] = deque()  # and not answered yet
+        self.share_ns = _SHARE_NS
+        self._window_ns = self._spent_ns = 0
         self._found = found
         self.serve_again: Callable[[HeldPull], bool] | None = None  # a faster way to answer one that waited, which may say no
 
@@ -116,20 +152,70 @@ class PullProcessor:
     # -- those that wait
 
     def arrived(self, arrival: Arrival) -> None:
-        """Answer the pulls that wait for this message."""
-        for pull in self.hold.on_arrival(arrival.queue, arrival.next_offset, arrival.tags_code, self._record_of):
-            self._again(pull)
+        """Answer the pulls that wait for this message: a crowd in slices."""
+        released = self.hold.on_arrival(arrival.queue, arrival.next_offset, arrival.tags_code, self._record_of)
+        if released:
+            self._answer_all(released)
+        if self.hold.has_more_to_wake and not self._is_waking:
+            self._is_waking = True
+            self._slices.start(self._wake())
+
+    def _wake(self) -> Slices[None]:
+        try:
+            while self.hold.has_more_to_wake:
+                yield
+                self._answer_all(self.hold.wake_more())
+        finally:
+            self._is_waking = False
 
     def expire(self) -> None:
-        """Answer the pulls that waited long enough."""
-        for pull in self.hold.expire(self.monotonic_ms()):
-            self._again(pull)
+        """Answer the pulls that waited long enough: a crowd in slices."""
+        if not self._is_expiring:
+            self._is_expiring = True
+            self._slices.start(self._expire())
 
-    def disconnected(self, channel: Channel) -> None:
-        """Forget the pulls of a connection that is gone."""
-        self.hold.drop(channel)
+    def _expire(self) -> Slices[None]:
+        try:
+            while True:
+                self._answer_all(self.hold.expire(self.monotonic_ms()))
+                next_ms = self.hold.next_ms
+                if next_ms is None or next_ms > self.monotonic_ms():
+                    return
+                yield
+        finally:
+            self._is_expiring = False
+
+    def _answer_all(self, released: Sequence[HeldPull]) -> None:
+        """Answer pulls that wait no more, behind those that are to be answered before: what would take too long now, in slices."""
+        self._released.extend(released)
+        if self._is_answering:
+            return
+        begun_ns = monotonic_ns()
+        if begun_ns - self._window_ns > _WINDOW_NS:
+            self._window_ns, self._spent_ns = begun_ns, 0
+        self._answer_some(begun_ns + self.share_ns - self._spent_ns)
+        self._spent_ns += monotonic_ns() - begun_ns
+        if self._released:
+            self._is_answering = True
+            self._slices.start(self._answer_rest())
+
+    def _answer_some(self, until_ns: int) -> None:
+        while self._released:
+            self._again(self._released.popleft())
+            if monotonic_ns() > until_ns:
+                return
+
+    def _answer_rest(self) -> Slices[None]:
+        try:
+            while self._released:
+                yield
+                self._answer_some(monotonic_ns() + self.share_ns)
+        finally:
+            self._is_answering = False
 
     def _again(self, pull: HeldPull) -> None:
+        if not pull.channel.is_open:
+            return
         if self.serve_again is not None and self.serve_again(pull):
             return
         try:
@@ -139,11 +225,14 @@ class PullProcessor:
         except Exception as problem:  # the topic may be gone meanwhile
             answer = failure(pull.request, problem)
         assert answer is not None, "a pull waits once"
+        took_ms = self.monotonic_ms() - pull.held_ms
+        self.listener.answered(pull.request.code, answer.code, took_ms, is_long_polling=True)
         pull.channel.send(answer)
 
     # -- one pull
 
     def _pull(self, channel: Channel, request: RemotingCommand, *, may_wait: bool) -> RemotingCommand | None:
+        begun_ms = self.monotonic_ms()
         header = PullMessageRequestHeader.from_fields(request.ext_fields)
         group, topic = self._checked(channel, request, header)
         wanted = self._wanted(header, group)
@@ -164,7 +253,16 @@ class PullProcessor:
         if code == ResponseCode.SUCCESS and not may_wait and not channel.link.reading:
             return self._answer(request, group, topic, result, ResponseCode.PULL_NOT_FOUND, _UNTAKEN, header.queue_offset)
         if may_wait or code == ResponseCode.SUCCESS:
-            self.listener.pulled(header.consumer_group, header.topic, header.queue_id, result.message_count, len(result.records))
+            self.listener.pulled(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                result.message_count,
+                len(result.records),
+                self.monotonic_ms() - begun_ms,
+                result.behind_bytes,
+                max(self.now_ms() - result.last_store_time_ms, 0) if result.message_count else 0,
+            )
         if self._found is not None and code == ResponseCode.SUCCESS:
             self._found(channel, header, result)
         # To the original a queue that nobody sent to is an empty one.

@@ -14,6 +14,7 @@ from orbitmq.broker.filters.message_filters import ExpressionFilter
 from orbitmq.broker.plugins.interfaces import PluggableReads
 from orbitmq.broker.processors.admin_answers import REMARK_LEFT
 from orbitmq.common.errors import RequestRefused
+from orbitmq.common.slices import Slices
 from orbitmq.protocol.bodies.admin_topics import ConsumeQueueEntries, QueueEntry, encode_entry_unit
 from orbitmq.protocol.bodies.consumer_filters import encode_filter
 from orbitmq.protocol.bodies.subscriptions import SubscriptionData, is_tag_type
@@ -125,7 +126,7 @@ class QueryProcessor:
 
     # -- entries
 
-    def query_consume_queue(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def query_consume_queue(self, _channel: Channel, request: RemotingCommand) -> Slices[RemotingCommand]:
         header = headers.QueryConsumeQueueRequestHeader.from_fields(request.ext_fields)
         topic, queue_id, index = header.topic, header.queue_id or 0, header.index or 0
         if topic is None:
@@ -150,7 +151,7 @@ class QueryProcessor:
             subscription=subscription,
             filter_data=filter_data,
         )
-        return request.answer(ResponseCode.SUCCESS, REMARK_LEFT, body=body.encode())
+        return request.answer(ResponseCode.SUCCESS, REMARK_LEFT, body=(yield from body.encode()))
 
 
 def _filter_of(subscription: SubscriptionData, known: ConsumerFilter | None) -> MessageFilter:

@@ -17,11 +17,12 @@ from orbitmq.broker.offsets import Offsets
 from orbitmq.broker.processors.admin_answers import REMARK_LEFT, check_queue
 from orbitmq.broker.topics import Topics
 from orbitmq.common.errors import ProtocolError, RemoteError, RequestRefused
+from orbitmq.common.slices import Slices, slices_of, to_be_finished
 from orbitmq.protocol.bodies.admin_groups import (
     decode_client_offsets,
     encode_consumer_status,
-    encode_reset_offsets,
     encode_reset_offsets_for_cpp,
+    encode_reset_offsets_in_slices,
 )
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.nameserver import TopicConfig
@@ -31,6 +32,7 @@ from orbitmq.protocol.headers import offsets as headers
 from orbitmq.protocol.versions import V3_0_7_SNAPSHOT, describe
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Handler
+from orbitmq.remoting.slices import finish_between
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.types import QueueKey, StoreTimeMs
 
@@ -38,6 +40,9 @@ log = logging.getLogger(__name__)
 
 _CALL_TIMEOUT_MS: Final = 5_000
 _ALL_QUEUES: Final = -1
+_SEARCHES_PER_SLICE: Final = 20  # of offsets by time, each of which reads some records
+_TOLD_PER_SLICE: Final = 100  # clients
+_TOLD_BYTES: Final = 1024 * 1024
 _NO_OFFSET: Final = -1
 
 
@@ -71,14 +76,17 @@ class ResetProcessor:
 
     # -- resets
 
-    def reset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    @to_be_finished
+    def reset(self, _channel: Channel, request: RemotingCommand) -> Slices[RemotingCommand]:
+        """Reset offsets: they are looked up in slices, then set at once."""
         header = headers.ResetOffsetRequestHeader.from_fields(request.ext_fields)
         if self._settings.use_server_side_reset_offset:
-            return request.answer(ResponseCode.SUCCESS, body=encode_reset_offsets(self._reset_here(header)))
-        offsets = self._reset_by_clients(header, for_cpp=request.language is LanguageCode.CPP)
-        return request.answer(ResponseCode.SUCCESS, REMARK_LEFT, body=encode_reset_offsets(offsets))
+            offsets = yield from self._reset_here(header)
+            return request.answer(ResponseCode.SUCCESS, body=(yield from encode_reset_offsets_in_slices(offsets)))
+        offsets = yield from self._reset_by_clients(header, for_cpp=request.language is LanguageCode.CPP)
+        return request.answer(ResponseCode.SUCCESS, REMARK_LEFT, body=(yield from encode_reset_offsets_in_slices(offsets)))
 
-    def _reset_here(self, header: headers.ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
+    def _reset_here(self, header: headers.ResetOffsetRequestHeader) -> Slices[dict[MessageQueue, int]]:
         """Keep the new offsets until the consumer of each queue pulls."""
         topic, group = header.topic, header.group
         config = self._topics.find(topic)
@@ -89,18 +97,21 @@ class ResetProcessor:
         queue_id = _ALL_QUEUES if header.queue_id is None else header.queue_id
         check_queue(config, queue_id, self._store.queues)
         if queue_id < 0:
-            offsets = {each: self._offset_at(topic, each, header.timestamp) for each in range(config.read_queue_nums)}
+            offsets: dict[int, int] = {}
+            for part in slices_of(range(config.read_queue_nums), _SEARCHES_PER_SLICE):
+                offsets |= {each: self._offset_at(topic, each, header.timestamp) for each in part}
+                if len(part) == _SEARCHES_PER_SLICE:
+                    yield
         elif header.offset is not None and header.offset != _NO_OFFSET:
             offsets = {queue_id: self._checked(topic, queue_id, header.offset)}
         else:
             offsets = {queue_id: self._offset_at(topic, queue_id, header.timestamp)}
         if not offsets:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"No queues to reset. {topic} has no queue to read from (readQueueNums)")
-        for each, offset in offsets.items():
-            self._offsets.assign_reset(group, topic, each, offset)
+        self._offsets.assign_resets(group, topic, offsets)
         return {MessageQueue(topic, self._settings.broker_name, each): offset for each, offset in offsets.items()}
 
-    def _reset_by_clients(self, header: headers.ResetOffsetRequestHeader, *, for_cpp: bool) -> dict[MessageQueue, int]:
+    def _reset_by_clients(self, header: headers.ResetOffsetRequestHeader, *, for_cpp: bool) -> Slices[dict[MessageQueue, int]]:
         """Have every consumer of the group that is online take the new offsets."""
         topic, group = header.topic, header.group
         config = self._topics.find(topic)
@@ -108,7 +119,7 @@ class ResetProcessor:
             raise RequestRefused(
                 ResponseCode.TOPIC_NOT_EXIST, f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
             )
-        offsets = self._offsets_for_clients(header, config)
+        offsets = yield from self._offsets_for_clients(header, config)
         online = self._consumers.find(group)
         if online is None:
             raise RequestRefused(
@@ -120,15 +131,19 @@ class ResetProcessor:
         told = headers.ResetOffsetRequestHeader(
             topic=topic, group=group, timestamp=header.timestamp, is_force=False, queue_id=_ALL_QUEUES
         )  # what is forced was decided here
-        body = encode_reset_offsets_for_cpp(offsets) if for_cpp else encode_reset_offsets(offsets)
-        for member in members:
-            try:
-                member.channel.invoke_oneway(RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, body))
-            except RemoteError as problem:
-                log.error("offset_reset_not_told group=%s topic=%s client=%s why=%s", group, topic, member.info.client_id, problem)
+        body = yield from encode_reset_offsets_for_cpp(offsets) if for_cpp else encode_reset_offsets_in_slices(offsets)
+        told_at_once = max(_TOLD_BYTES // len(body), 1)
+        for number, part in enumerate(slices_of(members, min(told_at_once, _TOLD_PER_SLICE))):
+            if number:
+                yield
+            for member in part:
+                try:
+                    member.channel.invoke_oneway(RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, body))
+                except RemoteError as problem:
+                    log.error("offset_reset_not_told group=%s topic=%s client=%s why=%s", group, topic, member.info.client_id, problem)
         return offsets
 
-    def _offsets_for_clients(self, header: headers.ResetOffsetRequestHeader, config: TopicConfig) -> dict[MessageQueue, int]:
+    def _offsets_for_clients(self, header: headers.ResetOffsetRequestHeader, config: TopicConfig) -> Slices[dict[MessageQueue, int]]:
         """The new offset of each queue; unless it is forced, no group goes forward."""
         offsets: dict[MessageQueue, int] = {}
         for queue_id in range(config.write_queue_nums):
@@ -141,6 +156,8 @@ class ResetProcessor:
             wanted = self._offset_at(header.topic, queue_id, header.timestamp)
             queue = MessageQueue(header.topic, self._settings.broker_name, queue_id)
             offsets[queue] = wanted if header.is_force else min(wanted, consumed)
+            if len(offsets) % _SEARCHES_PER_SLICE == 0:
+                yield
         return offsets
 
     def _offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
@@ -169,10 +186,11 @@ class ResetProcessor:
         members = list(online.members.values())
         _check_versions(members)
         if header.client_addr and not header.client_addr.isspace():
-            members = [member for member in members if member.info.client_id == header.client_addr][:1]
+            named = online.member(header.client_addr)
+            members = [] if named is None else [named]
         answers = await asyncio.gather(*(self._status_of(member, header.topic, header.group) for member in members))
         told = {member.info.client_id: answer for member, answer in zip(members, answers, strict=True) if answer is not None}
-        return request.answer(ResponseCode.SUCCESS, REMARK_LEFT, body=encode_consumer_status(told))
+        return request.answer(ResponseCode.SUCCESS, REMARK_LEFT, body=await finish_between(encode_consumer_status(told)))
 
     async def _status_of(self, member: Member, topic: str, group: str) -> dict[MessageQueue, int] | None:
         question = headers.GetConsumerStatusRequestHeader(topic=topic, group=group)

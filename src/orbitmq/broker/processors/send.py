@@ -18,13 +18,14 @@ from orbitmq.broker.groups import Groups
 from orbitmq.broker.guards.dedup import DedupWindow, First, is_deduplicated
 from orbitmq.broker.plugins.interfaces import PluggableStore
 from orbitmq.broker.processors.safe_answers import OUTCOMES as OUTCOMES
-from orbitmq.broker.processors.safe_answers import SafeAnswers
+from orbitmq.broker.processors.safe_answers import AnswerListener, SafeAnswers
 from orbitmq.broker.topic_names import check_topic
 from orbitmq.broker.topics import Topics
 from orbitmq.common.errors import MessageIllegal, RequestRefused, StoreError, StoreFull, StoreReadOnly, WriteFailed
-from orbitmq.common.topic_names import FORBIDDEN_TO_SEND, RETRY_PREFIX
+from orbitmq.common.topic_names import FORBIDDEN_TO_SEND, RETRY_PREFIX, SCHEDULE_TOPIC
 from orbitmq.message import batch, flags, hosts, properties
 from orbitmq.message.message_id import offset_id
+from orbitmq.message.message_type import MessageType, message_type
 from orbitmq.message.record_write import Message
 from orbitmq.protocol.bodies.nameserver import PERM_WRITE, TopicConfig
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -65,10 +66,31 @@ class SendSettings(Protocol):
     def start_accept_send_request_time_stamp(self) -> int: ...
 
 
-class SendListener(Protocol):
-    """Hears how many messages of that many bytes together came into a topic."""
+class SendListener(AnswerListener, Protocol):
+    """Hears what became of sends, and how long that took. `collectors` are called when that is looked at, to tell what they counted."""
 
-    def stored(self, topic: str, count: int, size: int) -> None: ...
+    @property
+    def collectors(self) -> list[Callable[[], object]]: ...
+
+    def stored(self, topic: str, count: int, size: int, message_type: MessageType = MessageType.NORMAL, puts: int = 1) -> None:
+        """So many messages of that many bytes together came into a topic, in so many puts."""
+        ...
+
+    def put_took(self, latency_ms: int, puts: int = 1) -> None:
+        """So many puts took that long, each, until those who wait for the disk could be answered."""
+        ...
+
+    def put_into_queue(self, topic: str, queue_id: int, took_ms: int, puts: int = 1) -> None:
+        """So many puts into a queue took that long together."""
+        ...
+
+    def put_into_level(self, queue_id: int, count: int, size: int) -> None:
+        """So many messages of that many bytes together wait for the time of the delay level of that queue."""
+        ...
+
+    def put_failed(self, latency_ms: int, puts: int = 1) -> None:
+        """So many puts stored nothing."""
+        ...
 
     def refused(self, cause: str, count: int = 1) -> None:
         """So many sends were refused for the broker's sake, not for their own."""
@@ -124,6 +146,7 @@ class _Sent(NamedTuple):
     recall_handle: str | None
     unique_key: str | None  # a batch may have none
     waits: bool  # for the disk, if the broker does
+    message_type: MessageType
 
 
 class SendProcessor:
@@ -154,7 +177,7 @@ class SendProcessor:
         self.listener = listener
         self._random = random
         self.busy = busy
-        self._answers = SafeAnswers(store, topics)
+        self._answers = SafeAnswers(store, topics, listener)
         self.window: DedupWindow | None = None  # of messages that are not to be stored twice
         self.is_undone: Callable[[LogOffset], bool] = lambda _offset: False  # whether what is stored there was rolled back
         self.is_in_order: Callable[[str], bool] = lambda _group: False  # whether a group consumes in order now
@@ -226,7 +249,7 @@ class SendProcessor:
             raw, more[properties.DELAY] = properties.without(raw, properties.DELAY), _NEVER
             found[properties.DELAY] = _NEVER
             self.listener.dead_letter(found.get(properties.RETRY_TOPIC, header.topic), group)
-        unique_key = found.get(properties.UNIQUE_KEY)
+        unique_key, kind = found.get(properties.UNIQUE_KEY), message_type(found)
         if unique_key is None and not header.batch:
             unique_key = more[properties.UNIQUE_KEY] = self._new_unique_key()
         message = Message(
@@ -241,7 +264,9 @@ class SendProcessor:
             properties=properties.extended(raw, more),
         )
         placed = self._placed(message, found)
-        return _Sent(header, topic, placed.message, told_queue_id, placed.recall_handle, unique_key, found.get(properties.WAIT) != "false")
+        return _Sent(
+            header, topic, placed.message, told_queue_id, placed.recall_handle, unique_key, found.get(properties.WAIT) != "false", kind
+        )
 
     def _placed(self, message: Message, found: Mapping[str, str]) -> Placed:
         """Where the message waits, if it has to: the first placer that knows its kind says so."""
@@ -334,6 +359,7 @@ class SendProcessor:
     ) -> RemotingCommand | None:
         """Store them, but for those that are stored already if that is to be known, and answer: at once, or when the disk has them."""
         stored: Sequence[Appended | First]
+        begun_ms = self.listener.monotonic_ms()
         if self.window is None or not is_deduplicated(sent.header.topic):
             stored = self._stored(sent, messages, append)
         else:
@@ -341,14 +367,23 @@ class SendProcessor:
             sent = sent._replace(queue_id=firsts[0].queue_id, recall_handle=firsts[0].recall_handle)
         answer = request.answer(ResponseCode.SUCCESS, header=self._header(sent, stored))
         end = max(each.end for each in stored)
-        return self._answers.give(channel, request, answer, end, sent.topic.name, waits=sent.waits, count=len(stored))
+
+        def took() -> None:
+            took_ms = self.listener.monotonic_ms() - begun_ms
+            self.listener.put_took(took_ms)
+            self.listener.put_into_queue(_topic_of(sent.message), sent.message.queue_id, took_ms)
+
+        return self._answers.give(channel, request, answer, end, sent.topic.name, waits=sent.waits, count=len(stored), settled=took)
 
     def _append_each(self, messages: Sequence[Message]) -> list[Appended]:
         return [self._messages.append(message) for message in messages]
 
     def _stored(self, sent: _Sent, messages: Sequence[Message], append: _Append) -> list[Appended]:
         appended = self.committed(lambda: append(messages))
-        self.listener.stored(sent.topic.name, len(appended), sum(each.size for each in appended))
+        topic, count, size = _topic_of(sent.message), len(appended), sum(each.size for each in appended)
+        self.listener.stored(topic, count, size, sent.message_type)
+        if topic == SCHEDULE_TOPIC:
+            self.listener.put_into_level(sent.message.queue_id, count, size)
         return appended
 
     def _stored_once(self, window: DedupWindow, sent: _Sent, messages: Sequence[Message], append: _Append) -> list[First]:
@@ -376,22 +411,28 @@ class SendProcessor:
     def committed(self, append: Callable[[], list[Appended]], pending_count: int = 0) -> list[Appended]:
         """Append and write, along with so many messages that were appended before."""
         appended: list[Appended] = []
+        begun_ms = self.listener.monotonic_ms()
         try:
             appended = append()
             self.store.commit()
         except MessageIllegal as error:
             raise _illegal(str(error)) from error
-        except (StoreReadOnly, StoreFull) as error:
+        except StoreError as error:
+            self.listener.put_failed(self.listener.monotonic_ms() - begun_ms, max(pending_count + len(appended), 1))
+            raise self._refusal(error, pending_count + len(appended)) from error
+        return appended
+
+    def _refusal(self, error: StoreError, count: int) -> RequestRefused:
+        """What producers are told of so many messages that the store did not take."""
+        if isinstance(error, StoreReadOnly | StoreFull):
             is_full = isinstance(error, StoreFull) and self.store.retention.write_refusal is not None
             self.listener.refused((Cause.DISK_FULL if is_full else Cause.DISK_ERROR).value)
-            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}", self.place_fields()) from error
-        except WriteFailed as error:
-            self.listener.refused(Cause.DISK_ERROR.value, pending_count + len(appended))
+            return RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}", self.place_fields())
+        if isinstance(error, WriteFailed):
+            self.listener.refused(Cause.DISK_ERROR.value, count)
             remark = f"service not available now: {error}; free or mend the disk of the commit log, or send to another broker"
-            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, remark, self.place_fields()) from error
-        except StoreError as error:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the message was not stored: {error}", self.place_fields()) from error
-        return appended
+            return RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, remark, self.place_fields())
+        return RequestRefused(ResponseCode.SYSTEM_ERROR, f"the message was not stored: {error}", self.place_fields())
 
     def _header(self, sent: _Sent, appended: Sequence[Appended | First]) -> SendMessageResponseHeader:
         return SendMessageResponseHeader(
@@ -410,6 +451,11 @@ def send_header(request: RemotingCommand) -> SendMessageRequestHeader:
     in_full = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
     kind = SendMessageRequestHeader if request.code in in_full else SendMessageRequestHeaderV2
     return kind.from_fields(request.ext_fields)
+
+
+def _topic_of(message: Message) -> str:
+    """Where the message is stored, be it to wait there."""
+    return bytes(message.topic).decode()
 
 
 def _illegal(remark: str) -> RequestRefused:

@@ -6,21 +6,25 @@ Rules live in `Topics`. An answer to a change is sent when the change is on disk
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from orbitmq.broker.attributes import parse_changes
 from orbitmq.broker.offsets import Offsets
 from orbitmq.broker.processors.admin_answers import (
     QUEUES_MAX,
+    QUEUES_PER_SLICE,
     REMARK_LEFT,
     PageSettings,
     WhenSaved,
     answer_when_saved,
-    read_body,
+    read_body_in_slices,
     wanted_page,
 )
+from orbitmq.broker.processors.safe_answers import AnswerListener
 from orbitmq.broker.topics import Topics
 from orbitmq.common.errors import RequestRefused
+from orbitmq.common.slices import Slices, slices_of, to_be_finished
 from orbitmq.common.topic_names import RETRY_PREFIX
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.admin_topics import TopicOffset, encode_topic_stats
@@ -45,6 +49,7 @@ from orbitmq.store.types import QueueKey, QueueOffset
 
 _FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 _PERM_MAX: Final = PERM_PRIORITY | PERM_READ | PERM_WRITE | PERM_INHERIT
+_CHECKED_PER_SLICE: Final = 1000
 _LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 
 
@@ -55,6 +60,12 @@ class TopicSettings(PageSettings, Protocol):
     def broker_name(self) -> str: ...
     @property
     def clear_retry_topic_when_delete_topic(self) -> bool: ...
+
+
+class TopicListener(AnswerListener, Protocol):
+    """Hears how long operators' changes of topics took, and whether they were made."""
+
+    def topic_made(self, took_ms: int, *, is_done: bool, is_system: bool) -> None: ...
 
 
 class TopicProcessor:
@@ -73,8 +84,10 @@ class TopicProcessor:
         when_saved: WhenSaved,
         put_tps: Callable[[str], float],
         deleted: Callable[[str], object],
+        listener: TopicListener,
     ) -> None:
         self._settings = settings
+        self._listener = listener
         self._topics = topics
         self._offsets = offsets
         self._store = store
@@ -99,7 +112,7 @@ class TopicProcessor:
 
     # -- changes
 
-    def update_topic(self, channel: Channel, request: RemotingCommand) -> None:
+    def update_topic(self, channel: Channel, request: RemotingCommand) -> Slices[None]:
         header = headers.CreateTopicRequestHeader.from_fields(request.ext_fields)
         config = TopicConfig(
             header.topic,
@@ -111,39 +124,63 @@ class TopicProcessor:
             header.order,
             parse_changes(header.attributes),
         )
-        self._update(channel, request, [config])
+        yield from self._update(channel, request, [config])
 
-    def update_topics(self, channel: Channel, request: RemotingCommand) -> None:
-        self._update(channel, request, read_body(decode_topic_list, request))
+    def update_topics(self, channel: Channel, request: RemotingCommand) -> Slices[None]:
+        """Create or change topics, all or none: others see none of them until all are checked, and then all."""
+        yield from self._update(channel, request, (yield from read_body_in_slices(decode_topic_list, request)))
 
-    def _update(self, channel: Channel, request: RemotingCommand, wanted: list[TopicConfig]) -> None:
-        for config in wanted:
-            _check(config)
-        self._topics.update(*wanted)
-        answer_when_saved(self._when_saved, channel, request, request.answer(ResponseCode.SUCCESS, REMARK_LEFT))
+    def _update(self, channel: Channel, request: RemotingCommand, wanted: list[TopicConfig]) -> Slices[None]:
+        is_system = any(self._topics.is_system(config.name) for config in wanted)
+        made = partial(self._made, is_system)
+        begun_ms = self._listener.monotonic_ms()
+        try:
+            for part in slices_of(wanted, _CHECKED_PER_SLICE):
+                for config in part:
+                    _check(config)
+                if len(part) == _CHECKED_PER_SLICE:
+                    yield
+            yield from self._topics.update_in_slices(wanted)
+        except RequestRefused:
+            made(self._listener.monotonic_ms() - begun_ms, False)
+            raise
+        done = request.answer(ResponseCode.SUCCESS, REMARK_LEFT)
+        answer_when_saved(self._when_saved, channel, request, done, self._listener, made)
 
-    def delete_topic(self, channel: Channel, request: RemotingCommand) -> None:
+    def _made(self, is_system: bool, took_ms: int, is_done: bool) -> None:
+        self._listener.topic_made(took_ms, is_done=is_done, is_system=is_system)
+
+    @to_be_finished
+    def delete_topic(self, channel: Channel, request: RemotingCommand) -> Slices[None]:
+        """Delete a topic and, one slice each, its retry topics."""
         topic = headers.DeleteTopicRequestHeader.from_fields(request.ext_fields).topic
         retry_topics = self._pop_retry_topics(topic) if self._settings.clear_retry_topic_when_delete_topic else []
-        for name in (topic, *retry_topics):
+        for number, name in enumerate((topic, *retry_topics)):
+            if number:
+                yield
             self._topics.delete(name)
-            self._offsets.delete_topic(name)
+            logged = self._offsets.delete_topic_in_slices(name)
+            next(logged, None)  # the offsets go with the topic, whatever becomes of the request
             self._store.delete_topic(name)
             self._deleted(name)
-        answer_when_saved(self._when_saved, channel, request, request.answer(ResponseCode.SUCCESS))
+            yield from logged
+        answer_when_saved(self._when_saved, channel, request, request.answer(ResponseCode.SUCCESS), self._listener)
 
     def _pop_retry_topics(self, topic: str) -> list[str]:
         """The topics that hold what groups could not consume of the topic, when they popped it."""
         names = [f"{RETRY_PREFIX}{group}{mark}{topic}" for group in sorted(self._offsets.groups_of(topic)) for mark in "+_"]
         return [name for name in names if self._topics.find(name) is not None]
 
-    def clean_unused_topics(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Delete the queues of topics that are no more."""
-        known = {key.topic for folder in (self._store.queues.plain, self._store.queues.batch) for key in folder}
+    def clean_unused_topics(self, _channel: Channel, request: RemotingCommand) -> Slices[RemotingCommand]:
+        """Delete the queues of topics that are no more, a topic in each slice."""
+        known = {topic for folder in (self._store.queues.plain, self._store.queues.batch) for topic in folder.topics}
         for topic in known.difference(self._topics.table):
+            if topic in self._topics.table:
+                continue  # created meanwhile
             if not self._topics.is_system(topic) and not topic.startswith(_LIGHT_QUEUE_PREFIX):
                 self._store.delete_topic(topic)
                 self._deleted(topic)
+                yield
         return request.answer(ResponseCode.SUCCESS)
 
     def clean_expired_queues(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -156,16 +193,15 @@ class TopicProcessor:
 
     # -- looks
 
-    def get_all_topics(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def get_all_topics(self, _channel: Channel, request: RemotingCommand) -> Slices[RemotingCommand]:
+        """Tell all topics, or a page of them, as they are at first; changes meanwhile are not in it, as its version says."""
         header = headers.GetAllTopicConfigRequestHeader.from_fields(request.ext_fields)
         version = self._topics.data_version
         page = wanted_page(self._settings, header.topic_seq, header.max_topic_num, header.data_version, version)
-        topics = self._topics.table if page is None else self._topics.page(*page)
-        return request.answer(
-            ResponseCode.SUCCESS,
-            header=headers.GetAllTopicConfigResponseHeader(total_topic_num=len(self._topics)),
-            body=encode_all_topics(topics, version, self._mapping_version),
-        )
+        header_told = headers.GetAllTopicConfigResponseHeader(total_topic_num=len(self._topics))
+        topics = dict(self._topics.table) if page is None else (yield from self._topics.page_in_slices(*page))
+        body = yield from encode_all_topics(topics, version, self._mapping_version)
+        return request.answer(ResponseCode.SUCCESS, header=header_told, body=body)
 
     def get_topic(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         topic = headers.GetTopicConfigRequestHeader.from_fields(request.ext_fields).topic
@@ -177,16 +213,18 @@ class TopicProcessor:
     def get_system_topics(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.answer(ResponseCode.SUCCESS, body=TopicList(sorted(self._topics.system_topics)).encode())
 
-    def get_topic_stats(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def get_topic_stats(self, _channel: Channel, request: RemotingCommand) -> Slices[RemotingCommand]:
         topic = headers.GetTopicStatsInfoRequestHeader.from_fields(request.ext_fields).topic
         config = self._topics.find(topic)
         if config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist; send to it, or create it")
-        offsets = {
-            MessageQueue(topic, self._settings.broker_name, queue_id): self._ends(topic, queue_id)
-            for queue_id in range(max(config.read_queue_nums, config.write_queue_nums))
-        }
-        return request.answer(ResponseCode.SUCCESS, body=encode_topic_stats(offsets, self._put_tps(topic)))
+        offsets: dict[MessageQueue, TopicOffset] = {}
+        for part in slices_of(range(max(config.read_queue_nums, config.write_queue_nums)), QUEUES_PER_SLICE):
+            for queue_id in part:
+                offsets[MessageQueue(topic, self._settings.broker_name, queue_id)] = self._ends(topic, queue_id)
+            if len(part) == QUEUES_PER_SLICE:
+                yield
+        return request.answer(ResponseCode.SUCCESS, body=(yield from encode_topic_stats(offsets, self._put_tps(topic))))
 
     def _ends(self, topic: str, queue_id: int) -> TopicOffset:
         queues = self._store.queues

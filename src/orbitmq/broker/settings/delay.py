@@ -18,7 +18,7 @@ class TimerSettings(Settings):
     message_delay_level: str = key(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", "How long each delay level waits: numbers with s, m, h or d."
     )
-    flush_delay_offset_interval: Long = key(10_000, "How often `delayOffset.json` is saved, ms.", minimum=1)
+    flush_delay_offset_interval: Long = key(10_000, "How often `delayOffset.json` is saved, ms.", minimum=1, dynamic=True)
     timer_wheel_enable: bool = key(
         True, "Whether messages may be sent that come at a time of their own (`TIMER_DELIVER_MS` and the like).", releases=APACHE_5
     )
@@ -38,7 +38,9 @@ class TimerSettings(Settings):
         maximum=604_800,
         releases=APACHE_5,
     )
-    timer_flush_interval_ms: int = key(1000, "How often the timer's files are brought to disk, ms.", minimum=1, releases=APACHE_5)
+    timer_flush_interval_ms: int = key(
+        1000, "How often the timer's files are brought to disk, ms.", minimum=1, releases=APACHE_5, dynamic=True
+    )
     timer_max_delay_sec: int = key(
         259_200, "The longest delay of a timed message, s.", minimum=1, maximum=2_000_000_000, dynamic=True, releases=APACHE_5
     )
@@ -74,5 +76,9 @@ class RecallSettings(Settings):
         True, "Whether they may also while `brokerPermission` does not let them send.", dynamic=True, releases=APACHE_5
     )
     delay_offset_update_version_step: Long = key(
-        200, "After so many deliveries of delayed messages `delayOffset.json` gets a new version.", minimum=1, releases=APACHE_5
+        200,
+        "After so many deliveries of delayed messages `delayOffset.json` gets a new version.",
+        minimum=1,
+        releases=APACHE_5,
+        dynamic=True,
     )

@@ -17,6 +17,10 @@ from orbitmq.common.config import APACHE_5, APACHE_49, Long, Settings, Use, key
 S = TypeVar("S", bound=Settings)
 
 _THREADS: Final = "One event loop answers requests as they come: there are no such threads, nor queues before them."
+_WAITS: Final = (
+    "Pulls, heartbeats and ends of transactions wait in no queue, and are answered as they are read; sends are refused by "
+    "`waitTimeMillsInSendQueue`, requests of administration by `waitTimeMillsInAdminBrokerQueue`."
+)
 _ROCKSDB: Final = "There is no RocksDB here."
 _LITE: Final = "Lite topics and light queues are not served."
 _POP: Final = "Pop consumption is not served."
@@ -45,9 +49,11 @@ _BROKER: Final = {
         queryThreadPoolQueueCapacity=20000 clientManagerThreadPoolQueueCapacity=1000000
         consumerManagerThreadPoolQueueCapacity=1000000 heartbeatThreadPoolQueueCapacity=50000
         endTransactionPoolQueueCapacity=100000 +loadBalanceThreadPoolQueueCapacity=100000 isolateLogEnable=false
-        +asyncSendEnable=true +enableFastChannelEventProcess=false waitTimeMillsInPullQueue=5000
-        +waitTimeMillsInLitePullQueue=5000 waitTimeMillsInHeartbeatQueue=31000
-        waitTimeMillsInTransactionQueue=3000 +waitTimeMillsInAckQueue=3000 +enableNetWorkFlowControl=false
+        +asyncSendEnable=true +enableFastChannelEventProcess=false +enableNetWorkFlowControl=false
+    """,
+    _WAITS: """
+        waitTimeMillsInPullQueue=5000 +waitTimeMillsInLitePullQueue=5000 waitTimeMillsInHeartbeatQueue=31000
+        waitTimeMillsInTransactionQueue=3000 +waitTimeMillsInAckQueue=3000
     """,
     _ROCKSDB: """
         +popConsumerFSServiceInit=true +popConsumerKVServiceLog=false +popConsumerKVServiceInit=false
@@ -143,8 +149,7 @@ _STORE: Final = {
         storePathDLedgerCommitLog +storePathEpochFile +storePathBrokerIdentity haSendHeartbeatInterval=5000
         haHousekeepingInterval=20000 haTransferBatchSize=32768 haMasterAddress +haMaxGapNotInSync=268435456 slaveTimeout=3000
         offsetCheckInSlave=false dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId +enableBatchPush=false +totalReplicas=1
-        +inSyncReplicas=1 +minInSyncReplicas=1 +allAckInSyncStateSet=false +enableAutoInSyncReplicas=false
-        +haFlowControlEnable=false +maxHaTransferByteInSecond=104857600 +haMaxTimeSlaveNotCatchup=15000
+        +enableAutoInSyncReplicas=false +haFlowControlEnable=false +maxHaTransferByteInSecond=104857600 +haMaxTimeSlaveNotCatchup=15000
         +syncMasterFlushOffsetWhenStartup=false +maxChecksumRange=1073741824 +replicasPerDiskPartition=1
         +maxSlaveResendLength=268435456 +syncFromLastFile=false +asyncLearner=false
     """,

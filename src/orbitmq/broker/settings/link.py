@@ -20,15 +20,18 @@ class LinkSettings(Settings):
 
     namesrv_addr: str | None = key(
         None,
-        "The name servers, as `host:port;host:port`. Without any the broker serves, and nobody finds it by its topics.",
+        "The name servers, as `host:port;host:port`. Without any the broker serves, and nobody finds it by its topics. `NAMESRV_ADDR` is "
+        "its default, as in the original.",
         dynamic=True,
         important=True,
+        original_env="NAMESRV_ADDR",
     )
     fetch_name_srv_addr_by_dns_lookup: bool = key(
         False,
         "Whether each host in `namesrvAddr` is a name whose every address is a name server.",
         important=True,
         releases=APACHE_5,
+        dynamic=True,
     )
     fetch_namesrv_addr_by_address_server: bool = key(
         False, "Whether, without `namesrvAddr`, an address server is asked for the name servers.", important=True
@@ -91,6 +94,8 @@ class AddressServerSettings(Settings):
         releases=OWN,
     )
     address_server_group: str = key("nsaddr", "The group asked for there.", name="rocketmq.namesrv.domain.subgroup", releases=OWN)
+    rmq_address_server_domain: str = key("", "The same as `rocketmq.namesrv.domain`, and stronger: the original's name for it in files.")
+    rmq_address_server_sub_group: str = key("", "The same as `rocketmq.namesrv.domain.subgroup`, and stronger.")
     zone: str | None = key(
         None,
         "The zone that the broker registers in, for clients that want brokers of their own zone.",

@@ -37,8 +37,8 @@ class BrokerSettings(Settings):
         name="brokerIP1",
         important=True,
     )
-    broker_ip2: str = key("", "The address that slaves are told to connect to; `brokerIP1` when it is not set.", name="brokerIP2")
-    region_id: str = key("DefaultRegion", "What the answer to a send says of where the message lies.")
+    broker_ip2: str = key("", "There is no replication yet: slaves are told no address.", name="brokerIP2", use=Use.NO_EFFECT)
+    region_id: str = key("DefaultRegion", "What the answer to a send says of where the message lies.", dynamic=True)
     trace_on: bool = key(True, "What the answer to a send says of whether the client should send traces.", dynamic=True)
     start_accept_send_request_time_stamp: Long = key(0, "Sends are refused before this time, ms since 1970.", minimum=0, dynamic=True)
 
@@ -58,7 +58,9 @@ class BrokerSettings(Settings):
         True, "Whether the retry topics of a topic go with it.", dynamic=True, releases=APACHE_5
     )
     revive_queue_num: int = key(8, "How many queues the topic of pop check points has.", minimum=1, maximum=1024, releases=APACHE_5)
-    split_metadata_size: int = key(2000, "How many topics one answer with all topics brings at most.", minimum=1, releases=APACHE_5)
+    split_metadata_size: int = key(
+        2000, "How many topics one answer with all topics brings at most.", minimum=1, releases=APACHE_5, dynamic=True
+    )
 
     auto_create_subscription_group: bool = key(
         True, "Whether a consumer of a group that is not there creates it.", dynamic=True, important=True
@@ -74,7 +76,7 @@ class BrokerSettings(Settings):
         True, "Whether a reset of offsets is done here, and consumers hear of it as they pull.", dynamic=True, releases=APACHE_5
     )
     consumer_offset_update_version_step: Long = key(
-        500, "The version of the offsets grows with every so many commits.", minimum=1, releases=APACHE_5
+        500, "The version of the offsets grows with every so many commits.", minimum=1, releases=APACHE_5, dynamic=True
     )
 
     notify_consumer_ids_changed_enable: bool = key(
@@ -85,7 +87,7 @@ class BrokerSettings(Settings):
     short_polling_time_mills: Long = key(1000, "How long it waits when `longPollingEnable` is off, ms.", minimum=0, dynamic=True)
     lite_pull_message_enable: bool = key(True, "Whether lite pull consumers are served.", dynamic=True, releases=APACHE_5)
     flush_consumer_offset_interval: int = key(
-        5000, "How often consumerOffset.json is written, ms; what was committed since is in a journal beside it.", minimum=100
+        5000, "How often consumerOffset.json is written, ms; what was committed since is in a journal beside it.", minimum=100, dynamic=True
     )
     disable_consume_if_consumer_read_slowly: bool = key(
         False, "Whether a group that reads too far behind, by the key below, may read no more: `consumeEnable` becomes false.", dynamic=True

@@ -11,6 +11,10 @@ from orbitmq.common.config import APACHE_5, OWN, Long, Settings, Use, key
 from orbitmq.store.config import FlushMode
 
 _ONE_MASTER = "Replication is not part of this broker: it is a master without slaves."
+_ONE_COPY = (
+    "There is no replication yet, so a message has one copy: leave the key out, and set `flushDiskType=SYNC_FLUSH` if sends should wait "
+    "for the disk."
+)
 
 
 class BrokerRole(Enum):
@@ -60,19 +64,21 @@ class StoreSettings(Settings):
     flush_disk_type: FlushMode = key(
         FlushMode.ASYNC, "`SYNC_FLUSH` acknowledges a message when the disk has it, `ASYNC_FLUSH` when the log has it.", important=True
     )
-    sync_flush_timeout: int = key(5000, "How long a sender waits for the disk, ms.", minimum=1)
+    sync_flush_timeout: int = key(5000, "How long a sender waits for the disk, ms.", minimum=1, dynamic=True)
     os_page_cache_busy_time_out_mills: Long = key(
         1000, "Sends are refused when writes of the log held the broker for longer, ms.", minimum=1, dynamic=True
     )
-    flush_interval_commit_log: int = key(500, "How often the log is flushed with `ASYNC_FLUSH`, ms.", minimum=1, important=True)
-    flush_commit_log_least_pages: int = key(4, "… when so many pages of 4 KiB are new.", minimum=0)
-    flush_commit_log_thorough_interval: int = key(10_000, "… and however few are, ms.", minimum=1)
-    flush_interval_consume_queue: int = key(1000, "How often queues are flushed, ms.", minimum=1)
-    flush_consume_queue_least_pages: int = key(2, "… when so many pages of 4 KiB are new.", minimum=0)
-    flush_consume_queue_thorough_interval: int = key(60_000, "… and however few are, ms.", minimum=1)
+    flush_interval_commit_log: int = key(
+        500, "How often the log is flushed with `ASYNC_FLUSH`, ms.", minimum=1, important=True, dynamic=True
+    )
+    flush_commit_log_least_pages: int = key(4, "… when so many pages of 4 KiB are new.", minimum=0, dynamic=True)
+    flush_commit_log_thorough_interval: int = key(10_000, "… and however few are, ms.", minimum=1, dynamic=True)
+    flush_interval_consume_queue: int = key(1000, "How often queues are flushed, ms.", minimum=1, dynamic=True)
+    flush_consume_queue_least_pages: int = key(2, "… when so many pages of 4 KiB are new.", minimum=0, dynamic=True)
+    flush_consume_queue_thorough_interval: int = key(60_000, "… and however few are, ms.", minimum=1, dynamic=True)
 
-    max_message_size: int = key(4_194_304, "The longest body that is taken, bytes.", minimum=1, maximum=(1 << 30) - (1 << 20))
-    max_topic_length: int = key(127, "The longest topic that is taken, bytes.", minimum=1, maximum=255, releases=APACHE_5)
+    max_message_size: int = key(4_194_304, "The longest body that is taken, bytes.", minimum=1, maximum=(1 << 30) - (1 << 20), dynamic=True)
+    max_topic_length: int = key(127, "The longest topic that is taken, bytes.", minimum=1, maximum=255, releases=APACHE_5, dynamic=True)
     enabled_append_prop_crc: bool = key(
         False, "Whether records carry a checksum of the whole record.", name="enabledAppendPropCRC", releases=APACHE_5
     )
@@ -88,15 +94,23 @@ class StoreSettings(Settings):
         "How far one read looks for messages that its filter takes, bytes of the queue, 20 for each message.",
         minimum=20,
         releases=APACHE_5,
+        dynamic=True,
     )
     max_transfer_bytes_on_message_in_memory: int = key(
-        262_144, "How many bytes one read gives of messages that memory holds.", minimum=1, important=True
+        262_144, "How many bytes one read gives of messages that memory holds.", minimum=1, important=True, dynamic=True
     )
-    max_transfer_count_on_message_in_memory: int = key(32, "… and how many messages.", minimum=1, important=True)
-    max_transfer_bytes_on_message_in_disk: int = key(65_536, "How many bytes one read gives of older messages.", minimum=1, important=True)
-    max_transfer_count_on_message_in_disk: int = key(8, "… and how many messages.", minimum=1, important=True)
+    max_transfer_count_on_message_in_memory: int = key(32, "… and how many messages.", minimum=1, important=True, dynamic=True)
+    max_transfer_bytes_on_message_in_disk: int = key(
+        65_536, "How many bytes one read gives of older messages.", minimum=1, important=True, dynamic=True
+    )
+    max_transfer_count_on_message_in_disk: int = key(8, "… and how many messages.", minimum=1, important=True, dynamic=True)
     access_message_in_memory_max_ratio: int = key(
-        40, "What part of the memory is taken to hold the newest messages, in percent.", minimum=0, maximum=100, important=True
+        40,
+        "What part of the memory is taken to hold the newest messages, in percent.",
+        minimum=0,
+        maximum=100,
+        important=True,
+        dynamic=True,
     )
 
     delete_when: str = key("04", "The hours of the day, separated by `;`, at which expired files go.", dynamic=True, important=True)
@@ -129,11 +143,14 @@ class StoreSettings(Settings):
         releases=APACHE_5,
     )
     broker_role: BrokerRole = key(
-        BrokerRole.ASYNC_MASTER, "`SLAVE` is refused, and `SYNC_MASTER` is as `ASYNC_MASTER`: there is no replication yet.", important=True
+        BrokerRole.ASYNC_MASTER, "`SLAVE` and `SYNC_MASTER` are refused: there is no replication yet.", important=True
     )
-    ha_listen_port: int = key(0, "The port that slaves are told to connect to; 0 = `listenPort` + 1.", minimum=0, maximum=65535)
+    in_sync_replicas: int = key(1, _ONE_COPY, use=Use.REFUSED, releases=APACHE_5)
+    min_in_sync_replicas: int = key(1, _ONE_COPY, use=Use.REFUSED, releases=APACHE_5)
+    all_ack_in_sync_state_set: bool = key(False, _ONE_COPY, use=Use.REFUSED, releases=APACHE_5)
+    ha_listen_port: int = key(0, "There is no replication yet: nothing listens for slaves.", minimum=0, maximum=65535, use=Use.NO_EFFECT)
     enable_dleger_commit_log: bool = key(
-        False, f"{_ONE_MASTER} DLedger's log has another format, too.", name="enableDLegerCommitLog", use=Use.REFUSED
+        False, f"{_ONE_MASTER} DLedger's log has another format, too: leave the key out.", name="enableDLegerCommitLog", use=Use.REFUSED
     )
     duplication_enable: bool = key(False, _ONE_MASTER, use=Use.REFUSED)
     store_type: str = key("default", "Queues are kept in files: there is no RocksDB here.", use=Use.REFUSED, releases=APACHE_5)

@@ -35,5 +35,9 @@ class TransactionKeys(Settings):
         30_000, "How often producers are asked, ms. 60000 in 4.9.", minimum=1, dynamic=True, important=True
     )
     transaction_metric_flush_interval: Long = key(
-        10_000, "How often `transactionMetrics`, the number of half messages by topic, is saved, ms.", minimum=1, releases=APACHE_5
+        10_000,
+        "How often `transactionMetrics`, the number of half messages by topic, is saved, ms.",
+        minimum=1,
+        releases=APACHE_5,
+        dynamic=True,
     )

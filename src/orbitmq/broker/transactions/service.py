@@ -31,6 +31,7 @@ from orbitmq.message import half_messages, properties
 from orbitmq.message.flags import TransactionType, with_transaction_type
 from orbitmq.message.half_messages import PROPERTIES_ROOM, QUEUE_ID, Half
 from orbitmq.message.layout import PROPERTIES_SIZE_MAX
+from orbitmq.message.message_type import MessageType
 from orbitmq.message.record_write import Message
 from orbitmq.message.stored_message import StoredMessage
 from orbitmq.protocol.codes import ResponseCode
@@ -246,7 +247,7 @@ class Transactions:
 
     def _store_messages(self, ended: int, *before: Message, key: str | None = None) -> LogOffset:
         """Store messages, and behind them the record that a half message ended; all by one write."""
-        *_, last = self._own.put(*before, self._op(ended, key=key))
+        *_, last = self._own.put(*before, self._op(ended, key=key), message_type=MessageType.TRANSACTION)
         self.pending.took_op(last.queue_offset, (ended,))
         return last.end
 
