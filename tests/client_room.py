@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import Any, cast
 
+from orbitmq.access.decisions import Denied
 from orbitmq.broker.clients import ClientInfo
 from orbitmq.common.clock import Clock
+from orbitmq.common.errors import RequestRefused
+from orbitmq.common.slices import Slices, finish
 from orbitmq.protocol import frame
 from orbitmq.protocol.codes import LanguageCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import Channel
-from orbitmq.remoting.dispatch import Dispatcher
+from orbitmq.remoting.dispatch import Dispatcher, Handler, PlainHandler, SlicedHandler
 from orbitmq.remoting.endpoint import Endpoint
+from orbitmq.remoting.lanes import Answer
+from orbitmq.remoting.slices import SliceQueue
 from orbitmq.testing.manual_clock import ManualClock
 
 _ports = itertools.count(40_000)
@@ -27,6 +33,13 @@ class Link:
         self.reading = True
         self.last_active_ms = 0
         self.written = bytearray()
+
+    @property
+    def may_receive(self) -> bool:
+        return self.reading
+
+    def yield_if_late(self) -> None:
+        """It has time."""
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -70,3 +83,27 @@ def sent(channel: Channel) -> list[RemotingCommand]:
 
 def client(client_id: str, version: int = 513) -> ClientInfo:
     return ClientInfo(client_id, LanguageCode.JAVA, version)
+
+
+class NoAccess:
+    """Access control that is off."""
+
+    def user_of(self, remote_address: str, request: RemotingCommand) -> str | None:
+        return None
+
+    def refusal(self, remote_address: str, request: RemotingCommand, denied: Denied) -> RequestRefused:
+        raise AssertionError("nobody is denied anything")
+
+
+def answered_now(handler: Handler, channel: Channel, request: RemotingCommand) -> Answer:
+    """What a handler without a lane answers, all its slices run at once; None when the answer comes later."""
+    answer = cast("PlainHandler | SlicedHandler", handler)(channel, request)
+    return finish(answer) if isinstance(answer, Generator) else answer
+
+
+class InlineSlices(SliceQueue):
+    """Runs all slices at once, for tests without a loop."""
+
+    def start(self, work: Slices[None], ended: Callable[[], object] | None = None, *, is_in_turn: bool = False) -> bool:
+        finish(work)
+        return True

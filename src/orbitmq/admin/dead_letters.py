@@ -129,6 +129,7 @@ class Redriven:
     is_dry_run: bool
     looked_at: int = 0
     without_topic: int = 0  # those that do not say where they came from
+    unreadable: int = 0  # those whose body cannot be read, so that it cannot be sent
     topics: Counter[str] = field(default_factory=Counter)
     last_died_ms: int = 0  # of those that were looked at
 
@@ -179,7 +180,9 @@ class DeadLetterOperations:
                 if choice.takes(letter):
                     yield letter
         except NotFound as problem:
-            raise NotFound(f"there are no dead letters of group {group_of(group)}: {problem}") from problem
+            topic, name = topic_of(group), group_of(group)
+            why = f"no broker has the topic {topic}, which the first dead letter creates; see which groups have some: orbitmq dlq ls"
+            raise NotFound(f"there are no dead letters of group {name}: {why}") from problem
 
     async def _attempts_max(self, group: str) -> int:
         try:
@@ -204,6 +207,9 @@ class DeadLetterOperations:
                 done.last_died_ms = letter.message.stored_at_ms
                 if topic is None:
                     done.without_topic += 1
+                    continue
+                if letter.message.problem is not None:
+                    done.unreadable += 1
                     continue
                 if not is_dry_run:
                     await self._pace(done.messages, rate, begin_ms)

@@ -18,11 +18,12 @@ from orbitmq.admin.offsets import OffsetOperations
 from orbitmq.admin.positions import Edge, Position
 from orbitmq.admin.topics import TopicOperations
 from orbitmq.client.messages import ReceivedMessage
-from orbitmq.client.pulling import BODY_SIZE_MAX, pull, subscription
+from orbitmq.client.pulling import pull, subscription
+from orbitmq.client.unwrapping import unwrap
 from orbitmq.common.errors import MessageIllegal, NotFound
 from orbitmq.message import hosts
 from orbitmq.message.message_id import parse_offset_id
-from orbitmq.message.record import decode_all
+from orbitmq.message.record import decode_each
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.running_info import DirectResult
 from orbitmq.protocol.bodies.subscriptions import SUBSCRIBE_ALL, TAG, SubscriptionData, is_tag_type
@@ -215,8 +216,7 @@ def _wants(wanted: SubscriptionData, message: ReceivedMessage) -> bool:
 
 def _received(body: bytes, broker_name: str) -> list[ReceivedMessage]:
     """The messages of an answer, those inside of batches too."""
-    records = (record.inflated(BODY_SIZE_MAX) for record in decode_all(body))
-    return [ReceivedMessage.of(message, broker_name) for record in records for message in record.inner_messages()]
+    return [message for record, flaw in decode_each(body) for message in unwrap(record, broker_name, flaw)]
 
 
 def _stored_at(message: ReceivedMessage) -> tuple[int, int]:

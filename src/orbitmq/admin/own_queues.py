@@ -8,7 +8,7 @@ from typing import Final
 from orbitmq.admin.calls import Calls
 from orbitmq.admin.following import TOOLS_GROUP
 from orbitmq.client.pulling import BRINGS_SUBSCRIPTION
-from orbitmq.message.record import decode_all
+from orbitmq.message.record import decode_each
 from orbitmq.message.stored_message import StoredMessage
 from orbitmq.protocol.bodies.subscriptions import SUBSCRIBE_ALL
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -28,7 +28,7 @@ async def begin(calls: Calls, address: str, topic: str, queue_id: int = 0) -> in
 async def read(calls: Calls, address: str, topic: str, offset: int, queue_id: int = 0) -> AsyncIterator[StoredMessage]:
     """The messages of a queue from an offset on; none of a topic that the broker does not have yet."""
     async for records in portions(calls, address, topic, offset, queue_id):
-        for stored in decode_all(records):
+        for stored, _ in decode_each(records):  # bodies matter to nobody here
             yield stored
 
 

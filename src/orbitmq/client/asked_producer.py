@@ -21,12 +21,11 @@ from orbitmq.client.messages import Message, ReceivedMessage, SendResult, Transa
 from orbitmq.client.observers import TransactionEnd, tell
 from orbitmq.client.outbox import Outgoing, ProducerSettings
 from orbitmq.client.producer import Producer, QueueSelector
-from orbitmq.client.pulling import BODY_SIZE_MAX
 from orbitmq.client.session import Cluster, MemberHandler
+from orbitmq.client.unwrapping import unwrap_one
 from orbitmq.common.errors import MessageIllegal, NotFound, OrbitError
 from orbitmq.message import properties
 from orbitmq.message.message_id import parse_offset_id
-from orbitmq.message.record import decode
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
@@ -196,9 +195,8 @@ class AskedProducer(Producer):
     # -- asked by the broker
 
     async def _take_check(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        stored = decode(request.body or b"").inflated(BODY_SIZE_MAX)
         header = CheckTransactionStateRequestHeader.from_fields(request.ext_fields)
-        message = ReceivedMessage.of(stored, header.target_broker or "")
+        message = unwrap_one(request.body or b"", header.target_broker or "")
         if message.properties.get(properties.PRODUCER_GROUP) != self.producer_group:
             return None
         if len(self._checks) >= CHECKS_MAX:

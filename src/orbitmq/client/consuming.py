@@ -2,6 +2,10 @@
 
 Invariant of both: a message is finished in its process queue when the listener took it, when the broker took it back, or when it is given
 up, and at no other time.
+
+A message whose body cannot be read is not for a listener: trying it again would not help. It goes to the dead letters at once, where
+somebody can look at it, and its neighbours are consumed; where nothing is delivered again it is given up, as what a listener fails at. It
+is given up too, and that is logged, when its broker refuses it again and again: it stays where it was read.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final, Protocol
 
 from orbitmq.client.consume_rates import ConsumeRates
@@ -20,11 +25,13 @@ from orbitmq.client.observers import ConsumeObserver, Outcome
 from orbitmq.client.process_queue import ProcessQueue
 from orbitmq.client.queue_reader import QueueReader
 from orbitmq.client.send_back import SendBack
+from orbitmq.common.errors import RequestRefused
 from orbitmq.protocol.bodies.clients import MessageQueue
 
 _RETRY_HERE_S: Final = 5.0
 _RUN_MAX: Final = 32  # messages of a queue that a thread gets at a time
 _TIMED_OUT_LEVEL: Final = 3
+_BURY_TRIES_MAX: Final = 12
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +92,7 @@ class _Base:
         self._rules = rules
         self._send_back = send_back
         self._is_paused = False
+        self._refusals: dict[ReceivedMessage, int] = {}  # of messages that cannot be read, by their brokers
 
     def _note(self, messages: Sequence[ReceivedMessage], problem: BaseException | None, seconds: float) -> None:
         """Tell of calls that ended, all alike."""
@@ -99,6 +107,22 @@ class _Base:
                 observer.consumed(self._rules.group, messages, outcome, round(seconds * 1000))
             except Exception:
                 log.exception("observer_failed observer=%r", observer)
+
+    async def _bury(self, cache: ProcessQueue, message: ReceivedMessage) -> bool:
+        """Have a message that cannot be read among the dead letters, or given up; whether it is finished."""
+        try:
+            if not self._rules.gives_up and not await self._send_back.to_dead_letters(message):
+                return False
+        except RequestRefused as refused:
+            tries = self._refusals[message] = self._refusals.get(message, 0) + 1
+            if tries < _BURY_TRIES_MAX:
+                return False
+            place = (self._rules.group, message.queue, message.queue_offset, message.msg_id)
+            log.error("message_given_up group=%s queue=%s offset=%d msg_id=%s why='%s'", *place, refused)
+        self._refusals.pop(message, None)
+        self.rates.note(message.topic, 1, 0.0, failed=True)
+        cache.finish_one(message)
+        return True
 
     def _tell_before(self, messages: Sequence[ReceivedMessage]) -> None:
         for observer in self.observers:
@@ -121,6 +145,11 @@ class SideBySide(_Base):
     def arrived(self, reader: QueueReader) -> None:
         cache = reader.cache
         messages = cache.take(cache.waiting_count)
+        if any(message.problem is not None for message in messages):
+            for message in messages:
+                if message.problem is not None:
+                    self._spawn(self._bury_in_time(reader, cache, message))
+            messages = [message for message in messages if message.problem is None]
         if self.observers:
             for message in messages:
                 self._tell_before([message])
@@ -159,6 +188,13 @@ class SideBySide(_Base):
         await asyncio.sleep(_RETRY_HERE_S)
         if not reader.is_dropped and not self._is_paused:
             self._listening.submit([(reader, cache, message.once_more())])
+
+    async def _bury_in_time(self, reader: QueueReader, cache: ProcessQueue, message: ReceivedMessage) -> None:
+        """Try that until it is done, or the queue is somebody else's."""
+        while not reader.is_dropped and reader.cache is cache:
+            if await self._bury(cache, message):
+                return
+            await asyncio.sleep(_RETRY_HERE_S)
 
     async def _take_away(self, cache: ProcessQueue, message: ReceivedMessage) -> None:
         """Let somebody else have a message that a listener does not come back with; what fails is tried again at the next look."""
@@ -236,10 +272,16 @@ class InQueueOrder(_Base):
         """Consume the next messages; whether none failed. However it ends, what is not finished comes first again, in the same order."""
         run = left = cache.take(_RUN_MAX)
         try:
+            if run[0].problem is not None:
+                is_done = await self._bury(cache, run[0])
+                left = run[1:] if is_done else run
+                return is_done
+            run = list(takewhile(lambda message: message.problem is None, run))
+            behind = left[len(run) :]
             self._tell_before(run)
             done = await self._listening.in_order(run, may_go_on)
             reader.last_finished_s = time.monotonic()
-            left = self._settle(cache, run, done)
+            left = [*self._settle(cache, run, done), *behind]
             if done.problem is not None:
                 left = await self._failed(cache, left)
             return done.problem is None

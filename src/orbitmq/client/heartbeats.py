@@ -76,9 +76,8 @@ class Heartbeats:
         while not self._is_closed and (is_due or not self._needs_nothing(address)):
             is_due = False
             task = self._under_way.get(address)
-            if task is None:
+            if task is None or task.done():  # to wait for one that is done gives nobody else a turn
                 task = self._under_way[address] = asyncio.create_task(self._beat(address))
-                task.add_done_callback(lambda _: self._under_way.pop(address, None))
             await asyncio.shield(task)
 
     async def _beat(self, address: str) -> None:

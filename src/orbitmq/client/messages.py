@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import Final, cast
 
-from orbitmq.common.errors import MessageIllegal
+from orbitmq.common.errors import CorruptRecord, MessageIllegal
 from orbitmq.message import properties
 from orbitmq.message.flags import TransactionType
 from orbitmq.message.stored_message import StoredMessage
@@ -123,12 +123,16 @@ class TransactionState(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class ReceivedMessage:
-    """A message of a queue, its body as it was sent. Not to be changed; equal only to itself."""
+    """A message of a queue, its body as it was sent. Not to be changed; equal only to itself.
+
+    One whose body cannot be read has a `problem`, and raises it for whoever asks for the body; `stored.body` has its bytes as they are.
+    """
 
     queue: MessageQueue
     topic: str  # the one it was sent to, also when it comes again
-    body: bytes
+    _body: bytes
     stored: StoredMessage
+    problem: str | None = field(default=None, kw_only=True)
     _properties: dict[str, str] | None = field(default=None, init=False, repr=False)
 
     @classmethod
@@ -146,6 +150,20 @@ class ReceivedMessage:
     def once_more(self) -> ReceivedMessage:
         """The same after another attempt."""
         return replace(self, stored=self.stored._replace(reconsume_times=self.stored.reconsume_times + 1))
+
+    @property
+    def body(self) -> bytes:
+        """The body as it was sent; CorruptRecord when it cannot be read."""
+        if self.problem is not None:
+            raise CorruptRecord(
+                f"the body of message {self.msg_id} of topic {self.topic} cannot be read: {self.problem}; `stored.body` has its bytes"
+            )
+        return self._body
+
+    @property
+    def body_size(self) -> int:
+        """How many bytes are held, whether they can be read or not."""
+        return len(self._body)
 
     @property
     def properties(self) -> Mapping[str, str]:

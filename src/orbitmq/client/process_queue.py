@@ -66,7 +66,7 @@ class ProcessQueue:
             if offset >= begin and offset not in unfinished:
                 unfinished[offset] = message
                 self._waiting.append(message)
-                size += len(message.body)
+                size += message.body_size
         self.size += size
         self._next_offset = max(next_offset, begin)
 
@@ -86,7 +86,7 @@ class ProcessQueue:
     def finish_one(self, message: ReceivedMessage) -> None:
         """This one is done with."""
         if self._unfinished.pop(message.stored.queue_offset, None) is not None:
-            self.size -= len(message.body)
+            self.size -= message.body_size
 
     def __contains__(self, offset: int) -> bool:
         """Whether the message at an offset is here and not finished."""

@@ -18,7 +18,7 @@ from orbitmq.client.outbox import Outbox, Outgoing, ProducerSettings
 from orbitmq.client.queue_choice import FAILURE_LATENCY_MS, BrokerFaults, QueueChoice
 from orbitmq.client.routes import TopicRoute
 from orbitmq.client.session import OTHER_LOOP, Cluster, MemberHandler, SessionUser
-from orbitmq.client.write_routes import WriteRoutes, too_late
+from orbitmq.client.write_routes import WriteRoutes, not_sent, refused, too_late
 from orbitmq.common.errors import MessageIllegal, OrbitError, RemoteError, RequestRefused, SendFailed, WrongCall
 from orbitmq.common.topic_names import AUTO_CREATE_TOPIC
 from orbitmq.message import hosts
@@ -189,7 +189,7 @@ class Producer(SessionUser):
         reply = replies.reply_to(received, body, tags=tags, keys=keys, properties=properties)
         return await replies.send_reply(self, received, reply, timeout_ms)
 
-    async def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
+    async def recall(self, topic: str, recall_handle: str | None, *, timeout_ms: int | None = None) -> str:
         """Take back a message that was to come later, by the handle of its SendResult; its id, or RequestRefused when it is too late."""
         self._check_call()
         return await recall.recall(self, topic, recall_handle, timeout_ms)
@@ -330,6 +330,10 @@ class Producer(SessionUser):
             failures.append(f"{target.broker_name}: {result.status.value}")
             last = target
         told = "; ".join(dict.fromkeys(failures)) or "the time was over before anything was sent"
+        if isinstance(last_problem, RequestRefused):
+            raise refused(outgoing.topic, last_problem.code, told) from last_problem
+        if failures and clock.monotonic_ms() < deadline_ms:
+            raise not_sent(outgoing.topic, told) from last_problem
         raise too_late(outgoing.topic, timeout_ms, told) from last_problem
 
     async def _send_once(self, address: str, outgoing: Outgoing, queue: MessageQueue, timeout_ms: int) -> SendResult:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from enum import Enum
 from typing import Final, NamedTuple
 
 from orbitmq.client.messages import ReceivedMessage
 from orbitmq.client.session import ClientSession
+from orbitmq.client.unwrapping import Unwrapped, unwrapped
 from orbitmq.common.errors import MessageIllegal, NotFound, RequestRefused
-from orbitmq.message import flags
-from orbitmq.message.record import decode_all
 from orbitmq.message.tag_expression import tags_of
 from orbitmq.message.tags import java_hash
 from orbitmq.protocol.bodies.clients import CheckClientRequestBody, MessageQueue
@@ -22,8 +22,8 @@ COMMITS: Final = 1
 SUSPENDS: Final = 2
 BRINGS_SUBSCRIPTION: Final = 4
 IS_LITE: Final = 16
-BODY_SIZE_MAX: Final = 64 << 20  # of a body that is inflated
-_WRAPPED: Final = flags.COMPRESSED | flags.NEED_UNWRAP
+
+log = logging.getLogger(__name__)
 
 
 class PullStatus(Enum):
@@ -157,31 +157,43 @@ async def pull(
     broker_id: int = 0,
     is_lite: bool = False,
 ) -> PullResult:
-    """The same with the messages of the records."""
-    status, body, *places = await pull_raw(
-        session,
-        group,
-        queue,
-        offset,
-        wanted,
-        count_max=count_max,
-        commit_offset=commit_offset,
-        suspend_ms=suspend_ms,
-        timeout_ms=timeout_ms,
-        broker_id=broker_id,
-        is_lite=is_lite,
-    )
-    return PullResult(status, _received(session, body, queue, offset, wanted), *places)
+    """The same with the messages of the records; those whose bodies cannot be read have a `problem`.
+
+    Of a reply that is damaged the messages before the damage are given. What is behind is asked for again, once from where the damage was
+    the first, and then passed over, which is logged.
+    """
+
+    async def ask(count_max: int) -> tuple[RawPull, Unwrapped]:
+        raw = await pull_raw(
+            session,
+            group,
+            queue,
+            offset,
+            wanted,
+            count_max=count_max,
+            commit_offset=commit_offset,
+            suspend_ms=suspend_ms,
+            timeout_ms=timeout_ms,
+            broker_id=broker_id,
+            is_lite=is_lite,
+        )
+        return raw, unwrapped(raw.body, queue, offset)
+
+    raw, read = await ask(count_max)
+    if read.rest_at is not None and not read.messages:
+        raw, read = await ask(1)
+    next_offset = raw.next_offset
+    if read.rest_at is not None:
+        next_offset = min(next_offset, read.rest_at) if read.messages else offset + 1
+        if not read.messages:
+            place = (queue.topic, queue.broker_name, queue.queue_id, offset)
+            log.warning("message_lost topic=%s broker=%s queue=%d offset=%d why='the broker gave no record: %s'", *place, read.why)
+    messages = _wanted_of(session, read.messages, offset, wanted)
+    return PullResult(raw.status, messages, next_offset, *raw[3:])
 
 
-def _received(session: ClientSession, body: bytes, queue: MessageQueue, offset: int, wanted: SubscriptionData) -> list[ReceivedMessage]:
-    """The messages of an answer, those inside of batches too; two tags may have one code, so the tags themselves are compared."""
-    found: list[ReceivedMessage] = []
-    for record in decode_all(body):
-        if record.sys_flag & _WRAPPED:
-            found += [ReceivedMessage.in_queue(inner, queue) for inner in record.inflated(BODY_SIZE_MAX).inner_messages()]
-        else:
-            found.append(ReceivedMessage.in_queue(record, queue))
+def _wanted_of(session: ClientSession, found: list[ReceivedMessage], offset: int, wanted: SubscriptionData) -> list[ReceivedMessage]:
+    """Those of the messages of a reply that were asked for; two tags may have one code, so the tags themselves are compared."""
     if found and found[0].stored.queue_offset < offset:  # a batch is stored whole, whatever was read of it before
         found = [message for message in found if message.queue_offset >= offset]
     if wanted.tags and is_tag_type(wanted.expression_type):

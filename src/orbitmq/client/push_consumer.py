@@ -167,7 +167,7 @@ class PushConsumer(ReadingConsumer):
     async def _persist(self) -> None:
         for reader in self._readers.values():
             reader.note_progress()
-        self._consuming.rates.tick(self.session.clock.now_ms())
+        self._consuming.rates.tick(self.session.clock.monotonic_ms())
         await self.offsets.persist(list(self._readers))
 
     async def _renew_locks(self) -> None:
@@ -193,7 +193,7 @@ class PushConsumer(ReadingConsumer):
     # -- what brokers ask, and what it tells
 
     def _rates(self) -> Mapping[str, TopicRates]:
-        return self._consuming.rates.rates(self.session.clock.now_ms())
+        return self._consuming.rates.rates(self.session.clock.monotonic_ms())
 
     def _properties(self) -> Mapping[str, str]:
         return {

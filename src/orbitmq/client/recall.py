@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.client.observers import Recall, tell
-from orbitmq.common.errors import NotFound, RequestRefused
+from orbitmq.common.errors import MessageIllegal, NotFound, RequestRefused
 from orbitmq.message.recall_handle import RecallHandle
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
@@ -24,9 +24,13 @@ _WHY: Final[dict[int, str]] = {
 }
 
 
-async def recall(producer: Producer, topic: str, handle: str, timeout_ms: int | None) -> str:
+async def recall(producer: Producer, topic: str, handle: str | None, timeout_ms: int | None) -> str:
     """Have a broker not deliver a message; its id."""
     session = producer.session
+    if not handle:  # as SendResult.recall_handle is for messages without a time of their own
+        raise MessageIllegal(
+            "there is no recall handle: only messages with delay_ms or deliver_at_ms can be recalled, not those by delay level"
+        )
     parts = RecallHandle.parse(handle)
     wire_topic = session.names.wire(topic)
     address = (await session.route(wire_topic)).master(parts.broker_name)

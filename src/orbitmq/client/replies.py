@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.client.messages import Message, ReceivedMessage, SendResult
-from orbitmq.client.pulling import BODY_SIZE_MAX
+from orbitmq.client.unwrapping import unwrap
 from orbitmq.common.errors import MessageIllegal, RequestTimeout
 from orbitmq.common.topic_names import REPLY_SUFFIX
 from orbitmq.message import hosts
@@ -114,7 +114,7 @@ def received_reply(header: ReplyMessageRequestHeader, body: bytes, now_ms: int) 
         raw_properties=encode({**texts, ARRIVE_TIME: str(now_ms)}),
         size=0,
     )
-    return ReceivedMessage.of(stored.inflated(BODY_SIZE_MAX), header.target_broker or "")
+    return unwrap(stored, header.target_broker or "")[0]
 
 
 def _host(text: str) -> bytes:

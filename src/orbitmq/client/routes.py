@@ -61,7 +61,10 @@ class TopicRoute:
         """Why no queue takes messages, and what to do."""
         brokers = ", ".join(sorted(self.addresses)) or "none"
         if not self.is_writable:
-            return f"its permission on its brokers ({brokers}) does not let anybody write; set one that does"
+            return (
+                f"its permission on its brokers ({brokers}) does not let anybody write; set one that does: "
+                "orbitmq topic update, or orbitmq broker add-write-perm if the broker was drained"
+            )
         if not any(MASTER_ID in addresses for addresses in self.addresses.values()):
             return f"its brokers ({brokers}) have no master now; start one, or wait until it is back"
         return f"none of its brokers that have a master ({brokers}) has a write queue of it; give it some"

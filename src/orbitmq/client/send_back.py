@@ -9,7 +9,7 @@ from orbitmq.client.messages import Message, ReceivedMessage
 from orbitmq.client.outbox import ProducerSettings
 from orbitmq.client.producer import Producer
 from orbitmq.client.session import ClientSession
-from orbitmq.common.errors import OrbitError
+from orbitmq.common.errors import OrbitError, RequestRefused
 from orbitmq.common.topic_names import RETRY_PREFIX
 from orbitmq.message import properties
 from orbitmq.protocol.codes import RequestCode
@@ -21,6 +21,7 @@ MAX_ATTEMPTS_DEFAULT: Final = 16
 _TIMEOUT_MS: Final = 5_000
 _SIZE_MAX: Final = 1 << 30  # what a broker took once is not too long here; it says so itself when it is
 _FIRST_DELAY_LEVEL: Final = 3
+_DEAD_LEVEL: Final = -1  # which says that it is not to come again
 _NOT_COPIED: Final = frozenset({properties.UNIQUE_KEY, properties.WAIT, properties.DELAY})
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,28 @@ class SendBack:
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
         """Let the broker deliver a message again, after the delay of a level or of its own rule; whether it will."""
+        try:
+            await self._give(message, delay_level)
+        except OrbitError as problem:
+            log.info("not_sent_back msg_id=%s why='%s'; another broker may keep it", message.msg_id, problem)
+            return await self.to_retry_topic(message)
+        return True
+
+    async def to_dead_letters(self, message: ReceivedMessage) -> bool:
+        """Have the broker put a message that nobody can read among the dead letters of the group, as it is stored; whether it did.
+
+        RequestRefused when it does not want to; when it cannot be asked, that is logged.
+        """
+        try:
+            await self._give(message, _DEAD_LEVEL)
+        except RequestRefused:
+            raise
+        except OrbitError as problem:
+            log.warning("not_sent_to_dead_letters msg_id=%s group=%s why='%s'; tried again", message.msg_id, self._group, problem)
+            return False
+        return True
+
+    async def _give(self, message: ReceivedMessage, delay_level: int) -> None:
         header = ConsumerSendMsgBackRequestHeader(
             offset=message.stored.log_offset,
             group=self._group,
@@ -47,13 +70,8 @@ class SendBack:
             max_reconsume_times=self._max_attempts,
             target_broker=message.queue.broker_name,
         )
-        try:
-            address = await self._session.broker_of(message.queue)
-            await self._session.ask(address, RemotingCommand.request(RequestCode.CONSUMER_SEND_MSG_BACK, header), _TIMEOUT_MS)
-        except OrbitError as problem:
-            log.info("not_sent_back msg_id=%s why='%s'; another broker may keep it", message.msg_id, problem)
-            return await self.to_retry_topic(message)
-        return True
+        address = await self._session.broker_of(message.queue)
+        await self._session.ask(address, RemotingCommand.request(RequestCode.CONSUMER_SEND_MSG_BACK, header), _TIMEOUT_MS)
 
     async def to_retry_topic(self, message: ReceivedMessage) -> bool:
         """Send a copy to the retry topic of the group, on whichever broker; whether it was taken."""

@@ -12,8 +12,8 @@ from typing import Protocol
 from orbitmq.client.messages import ReceivedMessage
 from orbitmq.client.namespace import Namespace
 from orbitmq.client.session import MemberHandler
+from orbitmq.client.unwrapping import unwrap_one
 from orbitmq.common.errors import RequestRefused
-from orbitmq.message.record import decode_all
 from orbitmq.protocol.bodies.admin_groups import decode_reset_offsets, encode_client_offsets
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectResult
@@ -26,8 +26,6 @@ from orbitmq.protocol.headers.clients import (
 )
 from orbitmq.protocol.headers.offsets import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
 from orbitmq.remoting.channel import Channel
-
-BODY_SIZE_MAX = 64 << 20  # of a body that is inflated
 
 
 class AskedConsumer(Protocol):
@@ -96,8 +94,7 @@ class ConsumerAnswers:
         header = ConsumeMessageDirectlyResultRequestHeader.from_fields(request.ext_fields)
         if header.consumer_group != self._consumer.wire_group:
             return None
-        (stored,) = decode_all(request.body or b"")
-        message = ReceivedMessage.of(stored.inflated(BODY_SIZE_MAX), header.broker_name or "")
+        message = unwrap_one(request.body or b"", header.broker_name or "")
         message.topic = self._names.own(message.topic)
         result = await self._consumer.consume_directly(message)
         return request.answer(ResponseCode.SUCCESS, body=result.encode())

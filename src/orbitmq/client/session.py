@@ -30,7 +30,8 @@ from orbitmq.protocol.headers.clients import UnregisterClientRequestHeader
 from orbitmq.protocol.headers.nameserver import GetRouteInfoRequestHeader
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.client import RemotingClient
-from orbitmq.remoting.dispatch import Dispatcher, LaneLimits
+from orbitmq.remoting.dispatch import Dispatcher
+from orbitmq.remoting.lanes import LaneLimits
 from orbitmq.remoting.name_servers import NameServerList, look_up, split_address
 
 LOOK_UP_PERIOD_S: Final = 120.0

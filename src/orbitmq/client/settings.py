@@ -14,11 +14,13 @@ from orbitmq.client.credentials import Credentials
 from orbitmq.client.namespace import Namespace
 from orbitmq.client.setting_checks import at_least
 from orbitmq.common.errors import ConfigurationError
+from orbitmq.protocol.command import SerializeType
 from orbitmq.remoting.client import ClientConfig
 from orbitmq.remoting.name_servers import parse_list
 from orbitmq.remoting.tls import ClientTls
 
 NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
+SERIALIZE_TYPE_VARIABLE: Final = "ROCKETMQ_SERIALIZE_TYPE"
 _INSTANCES = itertools.count()  # clients of this process
 
 
@@ -54,7 +56,7 @@ class ClientSettings:
 
     def remoting_config(self) -> ClientConfig:
         """Limits and TLS of connections; TLS may be set here or there."""
-        given = self.remoting or ClientConfig()
+        given = self.remoting or ClientConfig(serialize_type=_serialize_type())
         if self.tls == given.tls or self.tls == ClientTls():
             return given
         if given.tls != ClientTls():
@@ -76,6 +78,15 @@ class ClientSettings:
     def _id(self, instance: str) -> str:
         parts = [_own_address(), instance]
         return "@".join([*parts, self.unit_name] if self.unit_name else parts)
+
+
+def _serialize_type() -> SerializeType:
+    """The encoding of headers that the environment names, as for clients of the original."""
+    named = os.environ.get(SERIALIZE_TYPE_VARIABLE, "") or SerializeType.JSON.name
+    try:
+        return SerializeType[named]
+    except KeyError:
+        raise ConfigurationError(f"{SERIALIZE_TYPE_VARIABLE}={named} cannot be used: allowed is one of JSON, ROCKETMQ") from None
 
 
 def _own_address() -> str:

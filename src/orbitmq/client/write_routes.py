@@ -10,6 +10,7 @@ from orbitmq.client.session import ClientSession, NoBroker
 from orbitmq.common.errors import NotFound, SendFailed
 from orbitmq.common.topic_names import AUTO_CREATE_TOPIC
 from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.codes import ResponseCode
 
 
 class WriteRoutes:
@@ -76,6 +77,19 @@ class WriteRoutes:
         if address is None:
             raise NotFound(f"the broker {queue.broker_name} of {queue} has no master now: choose another queue, or wait until it is back")
         return self._session.send_address(address)
+
+
+def refused(topic: str, code: int, why: str) -> SendFailed:
+    """The error of a message that brokers refused, as often as it was tried."""
+    remedy = ""
+    if code == ResponseCode.NO_PERMISSION:
+        remedy = ". If access control is on, give the client the credentials of a user that may send to the topic"
+    return SendFailed(f"a message to topic {topic} was refused: {why.rstrip('.')}{remedy}")
+
+
+def not_sent(topic: str, why: str) -> SendFailed:
+    """The error of a message that no broker took, as often as it was tried."""
+    return SendFailed(f"a message to topic {topic} was not sent: {why}")
 
 
 def too_late(topic: str, timeout_ms: int, why: str) -> SendFailed:

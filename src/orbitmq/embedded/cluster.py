@@ -6,6 +6,7 @@ folder and goes with the cluster. What a broker is, may be somebody else's choic
 
 from __future__ import annotations
 
+import logging
 import string
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,8 @@ from orbitmq.common.service import Services
 from orbitmq.embedded.ports import KeptPort, free_port
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.name_server import NameServer
+
+log = logging.getLogger(__name__)
 
 __all__ = ["ClusterSettings", "EmbeddedBroker", "EmbeddedCluster", "broker_names", "free_port"]
 
@@ -175,6 +178,7 @@ class EmbeddedCluster:
             "listenPort": str(settings.name_server_port),
             "bindAddress": settings.host,
             "kvConfigPath": str(self.folder / "kvConfig.json"),
+            "configStorePath": str(self.folder / "namesrv.properties"),
             **settings.name_server,
         }
         self.name_server = NameServer(load(NameServerConfig, flags=flags).settings, self._clock)
@@ -210,4 +214,7 @@ class EmbeddedCluster:
             kept.close()
 
     def _in_this_process(self, keys: Mapping[str, str]) -> Broker:
-        return Broker(load_broker(flags=dict(keys)).settings, self._clock)
+        loaded = load_broker(flags=dict(keys))
+        for warning in loaded.warnings:
+            log.warning("configuration %s", warning)
+        return Broker(loaded.settings, self._clock)

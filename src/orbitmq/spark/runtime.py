@@ -16,6 +16,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -151,11 +152,20 @@ def _version(package: str) -> str | None:
         return None
 
 
+def _is_importable(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
 def _package(name: str) -> Finding:
     oldest = _OLDEST[name]
     version = _version(name)
     if version is None:
         return Finding(part=name, found=None, is_good=False, remedy=_INSTALL)
+    if not _is_importable(name):
+        return Finding(part=name, found=f"{version}, which cannot be imported", is_good=False, remedy=f"{_INSTALL} --force-reinstall")
     numbers = tuple(int(part) for part in version.split(".")[: len(oldest)] if part.isdigit())
     if numbers < oldest:
         text = ".".join(map(str, oldest))

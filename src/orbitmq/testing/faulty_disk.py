@@ -154,6 +154,10 @@ class FaultyDisk:
         self._call("pread")
         return self._layer.pread(descriptor, length, offset)
 
+    def checksum(self, path: str, size: int, length: int) -> int | None:
+        self._call("pread")
+        return self._layer.checksum(path, size, length)
+
     def map(self, descriptor: int, length: int) -> mmap.mmap:
         self._call("map")
         return self._layer.map(descriptor, length)

@@ -13,6 +13,7 @@ from orbitmq.client import settings as of_settings
 from orbitmq.client.outbox import ProducerSettings
 from orbitmq.client.settings import ClientSettings
 from orbitmq.common.errors import ConfigurationError
+from orbitmq.protocol.command import SerializeType
 from orbitmq.remoting.client import ClientConfig
 from orbitmq.remoting.tls import ClientTls
 
@@ -60,3 +61,13 @@ def test_tls_counts_beside_limits_of_connections_and_is_refused_when_both_say_so
     assert ClientSettings(tls=tls, remoting=ClientConfig(tls=tls)).remoting_config().tls == tls
     with pytest.raises(ConfigurationError, match=r"tls and remoting\.tls are both set, and differ"):
         ClientSettings(tls=tls, remoting=ClientConfig(tls=ClientTls(enabled=True, verify_server=True)))
+
+
+def test_the_environment_says_how_headers_are_encoded_as_for_clients_of_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ClientSettings(name_servers="a:1").remoting_config().serialize_type is SerializeType.JSON
+    monkeypatch.setenv("ROCKETMQ_SERIALIZE_TYPE", "ROCKETMQ")
+    assert ClientSettings(name_servers="a:1").remoting_config().serialize_type is SerializeType.ROCKETMQ
+    assert ClientSettings(name_servers="a:1", remoting=ClientConfig()).remoting_config().serialize_type is SerializeType.JSON
+    monkeypatch.setenv("ROCKETMQ_SERIALIZE_TYPE", "XML")
+    with pytest.raises(ConfigurationError, match="ROCKETMQ_SERIALIZE_TYPE=XML cannot be used: allowed is one of JSON, ROCKETMQ"):
+        ClientSettings(name_servers="a:1")

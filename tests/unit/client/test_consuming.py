@@ -56,7 +56,7 @@ async def consumed(listener: Listener, reader: Reader, send_back: Failing) -> No
     """Return when all messages of a queue are finished."""
     consuming = InQueueOrder(listener, RULES, cast("SendBack", send_back), lambda _: True)
     consuming.arrived(cast("QueueReader", reader))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(reader.cache):  # noqa: ASYNC110 - the listener brings it about
             await asyncio.sleep(0.001)
     await consuming.pause()

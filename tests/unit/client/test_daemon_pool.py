@@ -18,7 +18,7 @@ def test_functions_run_side_by_side_in_no_more_threads_than_allowed_and_idle_one
         pool, meeting = DaemonPool(2, "pool"), threading.Barrier(2)
 
         def meet() -> str:
-            meeting.wait(10)
+            meeting.wait(60)
             return threading.current_thread().name
 
         found = await pool.run(threading.current_thread)
@@ -39,7 +39,7 @@ def test_what_a_function_raises_arrives_and_what_was_not_begun_is_not_called() -
 
         def block() -> bool:
             begun.set()
-            return may_end.wait(10)
+            return may_end.wait(60)
 
         with pytest.raises(ZeroDivisionError):
             await pool.run(lambda: 1 / 0)
@@ -71,4 +71,4 @@ def test_a_function_that_blocks_does_not_keep_its_process_alive() -> None:
 
         asyncio.run(main())
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=20)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)

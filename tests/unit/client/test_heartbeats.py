@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple, cast
 
-from orbitmq.client.heartbeats import PAUSE_MS
+from orbitmq.client.heartbeats import PAUSE_MS, Heartbeats
 from orbitmq.client.messages import Message
 from orbitmq.client.producer import Producer
 from orbitmq.client.session import ClientSession
@@ -66,5 +67,47 @@ def test_who_joins_while_a_heartbeat_is_under_way_is_told_of_by_another_one() ->
                     assert set(broker.groups) == {"a", "b"}
                 await beat
             await session.close()
+
+    run(scenario)
+
+
+class Here:
+    """What a session is to heartbeats: one member that says who is here, and one broker. `tell` ends as the broker answers."""
+
+    def __init__(self) -> None:
+        self.members: list[Member] = [Member("a")]
+        self.clock = ManualClock(1)
+        self.client_id = "c"
+        self.client = self
+        self.heartbeats = Heartbeats(cast("ClientSession", self))
+        self.told = 0
+
+    def broker_addresses(self) -> list[str]:
+        return ["broker"]
+
+    def connection_to(self, _address: str) -> None: ...
+
+    async def tell(self, *_: object) -> bool:
+        self.told += 1
+        if self.told == 1:
+            self.members.append(Member("b"))
+            self.introducing = asyncio.create_task(self.heartbeats.introduce())
+            await asyncio.sleep(0)  # it goes on in the pass of the loop in which this heartbeat ends
+        return True
+
+
+class Member(NamedTuple):
+    producer_group: str
+
+    def consumer_data(self) -> None: ...
+
+
+def test_who_joins_in_the_moment_in_which_a_heartbeat_ends_does_not_hang() -> None:
+    async def scenario() -> None:
+        here = Here()
+        await here.heartbeats.introduce()
+        await here.introducing
+        assert here.told == 2
+        await here.heartbeats.close()
 
     run(scenario)

@@ -49,7 +49,7 @@ class Room:
         """What was told of so many messages, when it was told of all."""
         reader, cache = cast("QueueReader", Reader()), ProcessQueue()
         self.listening.submit([(reader, cache, message(offset)) for offset in range(count)])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.told) < count:  # noqa: ASYNC110 - threads bring it about
                 await asyncio.sleep(0.001)
         return self.told
@@ -189,7 +189,7 @@ def test_what_would_do_nothing_with_a_message_is_refused(listener: Any, why: str
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - threads bring it about
             await asyncio.sleep(0.001)
 

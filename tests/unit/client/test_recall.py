@@ -42,3 +42,13 @@ def test_a_broker_that_may_not_recall_is_told_how_to() -> None:
                 await producer.recall("T", handle("v1 T broker-a 99999999999999 ID"))
 
     run(scenario)
+
+
+def test_a_message_by_delay_level_says_why_it_cannot_be_recalled() -> None:
+    async def scenario(cluster: EmbeddedCluster) -> None:
+        async with Producer(cluster.name_server_address) as producer:
+            sent = await producer.send(Message("T", b"later", delay_level=3))
+            with pytest.raises(MessageIllegal, match="there is no recall handle: only messages with delay_ms or deliver_at_ms"):
+                await producer.recall("T", sent.recall_handle)
+
+    run(scenario)

@@ -48,6 +48,7 @@ def test_everything_that_happens_to_a_message_is_told_and_found_by_its_id_and_ke
                 consumer.observers.append(trace)
                 result = await producer.send(Message("T", b"hello", tags="a", keys=["k", "l"]))
                 await producer.send(Message("T", b"x" * 5000))
+                await consumer.membership.rebalance()  # the topic is there now
                 await until(lambda: len(received) == 2)
         messages = await written(cluster, 6)
         records = records_of(messages)

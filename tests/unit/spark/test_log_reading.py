@@ -171,7 +171,7 @@ clock = ManualClock()
 store = own_store(Path(sys.argv[1]), clock)
 put(store, 0)
 print("open", flush=True)
-for number in range(1, 1_000_000):
+for number in range(1, 20_000):
     clock.advance_ms(1)
     put(store, number, queue_id=number % 2)
 """

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from orbitmq.admin.dead_letters import GIVEN_UP, USED_UP, group_of, topic_of
 from orbitmq.blocking import Admin
 from orbitmq.common import atomic_file
-from orbitmq.common.errors import ConfigurationError, NotFound
+from orbitmq.common.errors import ConfigurationError, NotFound, file_cause
 from orbitmq.message import properties
 from orbitmq.protocol.bodies.groups import GroupConfig
 from orbitmq.spark.jobs.contents import millis
@@ -222,7 +222,7 @@ def after(report: Path, group: str) -> str:
         if told["is_dry_run"]:
             raise ConfigurationError(f"--after {report}: nothing was sent by the run that it is of, which was a --dry-run")
     except OSError as problem:
-        raise NotFound(f"--after {report} cannot be read: {problem.strerror}") from problem
+        raise NotFound(f"--after {report} cannot be read: {file_cause(problem)}") from problem
     except (ValueError, KeyError, TypeError) as problem:
         raise ConfigurationError(f"--after {report}: it is no report of a redrive; give the file that --report wrote") from problem
     return json.dumps(to_json(offsets))

@@ -61,6 +61,8 @@ def started(name: str, conf: Mapping[str, str], settings: SessionSettings) -> Sp
 
 def close_session() -> None:
     """End the session of this process, if it has one."""
+    if "pyspark" not in sys.modules:
+        return
     from pyspark.sql import SparkSession
 
     if (spark := SparkSession.getActiveSession()) is not None:

@@ -15,7 +15,7 @@ from typing import Final
 
 import yaml
 
-from orbitmq.common.errors import ConfigurationError
+from orbitmq.common.errors import ConfigurationError, file_cause
 
 _SET: Final = "--set "
 _UNITS_MS: Final = {
@@ -182,7 +182,7 @@ def load(file: Path, settings: Sequence[str] = ()) -> Entry:
     except UnicodeDecodeError as problem:
         raise ConfigurationError(f"{file}: it is no text in UTF-8: {problem.reason} at byte {problem.start}") from None
     except OSError as problem:
-        raise ConfigurationError(f"{file} cannot be read: {problem.strerror}") from problem
+        raise ConfigurationError(f"{file} cannot be read: {file_cause(problem)}") from problem
     root = _composed(text, os.fspath(file))
     if root is None:
         raise ConfigurationError(f"{file}: there is nothing in it")

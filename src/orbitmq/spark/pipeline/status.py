@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orbitmq.common import atomic_file
-from orbitmq.common.errors import AlreadyExists, ConfigurationError
+from orbitmq.common.errors import AlreadyExists, ConfigurationError, file_cause
 from orbitmq.spark.pipeline.progress import Batch, SinkProgress
 
 
@@ -85,7 +85,7 @@ class StatusFile:
             descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as problem:
             raise ConfigurationError(
-                f"{problem.filename} cannot be written: {problem.strerror}; the pipeline keeps its status there"
+                f"{problem.filename} cannot be written, where the pipeline keeps its status: {file_cause(problem)}"
             ) from problem
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -116,7 +116,10 @@ class StatusFile:
         return replace(status, state=State.KILLED)
 
     def _read(self) -> Status | None:
-        status, why_not = atomic_file.read_checked(self._path, Status.from_json)
+        try:
+            status, why_not = atomic_file.read_checked(self._path, Status.from_json)
+        except OSError as problem:
+            raise ConfigurationError(f"{self._path} cannot be read: {file_cause(problem)}") from problem
         if why_not not in (None, "missing", "empty"):
             raise ConfigurationError(f"{self._path} is {why_not}; delete it: the next run writes it anew")
         return status
