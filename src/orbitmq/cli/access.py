@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import click
 
 from orbitmq.cli.connection import administered, name_server_options, target_options
-from orbitmq.cli.output import emit, output_option
+from orbitmq.cli.output import emit, output_option, say
 
 if TYPE_CHECKING:
     from orbitmq.access.policies import PolicyEntry
@@ -59,7 +59,7 @@ class _Servers(NamedTuple):
 
     def tell(self, what: str, operation: Callable[[AccessOperations, Where], Awaitable[list[str]]]) -> None:
         """Change something, and say where that was done."""
-        click.echo(f"{what} at {', '.join(self.ask(operation))}", err=True)
+        say(f"{what} at {', '.join(self.ask(operation))}", err=True)
 
 
 def _places(command: Command) -> Command:

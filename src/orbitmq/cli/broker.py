@@ -8,7 +8,7 @@ import click
 
 from orbitmq.cli.arguments import key_values
 from orbitmq.cli.connection import administered, name_server_options
-from orbitmq.cli.output import emit, moment, output_option, show_unreachable
+from orbitmq.cli.output import emit, moment, output_option, say, show_unreachable
 from orbitmq.cli.server_process import ServerOptions, serve, server_options
 from orbitmq.common.errors import NotFound
 
@@ -49,7 +49,7 @@ def run(options: ServerOptions, name_servers: str | None, port: str | None, stor
 
     def ready(host: str, listen_port: int) -> None:
         known = f"name servers: {config.namesrv_addr}" if config.namesrv_addr else "no name server knows it: see -n"
-        click.echo(f"The broker {config.broker_name} listens on {host}:{listen_port}; {known}; messages in {config.store_path_root_dir}.")
+        say(f"The broker {config.broker_name} listens on {host}:{listen_port}; {known}; messages in {config.store_path_root_dir}.")
 
     serve("broker", Broker(config), loaded.warnings, ready, exit_with_parent=options.exit_with_parent)
 
@@ -117,7 +117,7 @@ def config(name_servers: str, timeout_ms: int, output: str, broker: str, pairs: 
 
     address, found = administered(name_servers, timeout_ms, act)
     if values:
-        click.echo(f"updated {', '.join(values)} at {address}", err=True)
+        say(f"updated {', '.join(values)} at {address}", err=True)
     else:
         emit([{"key": key, "value": value} for key, value in found.items()], ["key", "value"], output)
 

@@ -10,7 +10,7 @@ import click
 
 from orbitmq.cli.arguments import time_options, to_rate
 from orbitmq.cli.connection import administered, name_server_options
-from orbitmq.cli.output import emit, moment, output_option, shortened
+from orbitmq.cli.output import emit, moment, output_option, say, shortened
 from orbitmq.message.properties import decode_text
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def ls(name_servers: str, timeout_ms: int, output: str) -> None:
         for each in found
     ]
     if not rows and output == "table":
-        click.echo("no group has dead letters")
+        say("no group has dead letters")
         return
     emit(rows, ["group", "messages", "first_died", "last_died", "brokers"], output)
 
@@ -91,7 +91,7 @@ def peek(
     \b
     Examples:
       orbitmq dlq peek billing
-      orbitmq dlq peek billing --filter "originTopic = 'orders' AND attempts < 16" -o json
+      orbitmq dlq peek billing --filter "attempts < 16" -o json
     """
     choice = _choice(since, until, condition, keys)
 
@@ -168,7 +168,8 @@ def _row(letter: Letter) -> dict[str, object]:
         "broker": message.queue.broker_name,
         "offset": message.queue_offset,
         "properties": dict(message.properties),
-        "body": decode_text(message.body),
+        "problem": message.problem,
+        "body": decode_text(message.stored.body if message.problem is not None else message.body),
     }
 
 
@@ -177,10 +178,12 @@ def _show_redriven(done: Redriven, output: str) -> None:
     topics = dict(sorted(done.topics.items()))
     if output != "table":
         told = {"group": done.group, "is_dry_run": done.is_dry_run, "looked_at": done.looked_at, "without_topic": done.without_topic}
-        emit([{**told, "topics": topics, "last_died_ms": done.last_died_ms}], [], output)
+        emit([{**told, "unreadable": done.unreadable, "topics": topics, "last_died_ms": done.last_died_ms}], [], output)
         return
     emit([{"topic": topic, what: count} for topic, count in topics.items()], ["topic", what], output)
     if done.without_topic:
-        click.echo(f"{done.without_topic} letters do not say where they came from, and stay; send them with --to TOPIC", err=True)
+        say(f"{done.without_topic} letters do not say where they came from, and stay; send them with --to TOPIC", err=True)
+    if done.unreadable:
+        say(f"{done.unreadable} letters have a body that cannot be read, and stay; dlq peek says why", err=True)
     if done.looked_at and not done.is_dry_run:
-        click.echo(f"letters that die from now on are those --since @{done.last_died_ms + 1}", err=True)
+        say(f"letters that die from now on are those --since @{done.last_died_ms + 1}", err=True)

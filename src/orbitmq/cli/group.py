@@ -11,7 +11,7 @@ import click
 
 from orbitmq.cli.arguments import TIME_FORMS, chosen_queue, to_place, together
 from orbitmq.cli.connection import administered, name_server_options, target_options
-from orbitmq.cli.output import emit, moment, output_option, show_unreachable
+from orbitmq.cli.output import emit, moment, output_option, say, show_unreachable
 
 if TYPE_CHECKING:
     from orbitmq.admin import Admin
@@ -103,12 +103,12 @@ def show(name_servers: str, timeout_ms: int, output: str, name: str, topic: str 
         how = (
             f"{len(members)} members ({model.name.lower() if model else 'unknown'}), which want {wants}" if members else "no member online"
         )
-        click.echo(f"{name}: {progress.lag} messages behind, {progress.consumed_per_s:g} consumed a second; {how}\n")
+        say(f"{name}: {progress.lag} messages behind, {round(progress.consumed_per_s, 1):g} consumed a second; {how}\n")
         for conflict in connections.conflicts:
-            click.echo(f"members subscribe differently, so that messages pass them by: {conflict}\n")
+            say(f"members subscribe differently, so that messages pass them by: {conflict}\n")
         if members:
             emit(members, _MEMBER_COLUMNS, output)
-            click.echo()
+            say()
         emit(queues, _QUEUE_COLUMNS, output)
     show_unreachable(progress.unreachable)
 
@@ -143,7 +143,7 @@ def explain(name_servers: str, timeout_ms: int, output: str, name: str, topic: s
         if with_fine or each.state.name != "DONE"
     ]
     if not rows and output == "table":
-        click.echo(f"{name}: everything is consumed" if found else f"{name}: it has no queues: nobody subscribes, and nothing was consumed")
+        say(f"{name}: everything is consumed" if found else f"{name}: it has no queues: nobody subscribes, and nothing was consumed")
         return
     emit(rows, ["topic", "broker", "queue", "lag", "state", "owner", "why"], output)
 
@@ -256,9 +256,9 @@ def delete(
     brokers = administered(
         name_servers, timeout_ms, lambda admin: admin.groups.delete(name, cluster=cluster, with_offsets=not keep_offsets)
     )
-    click.echo(f"deleted {name} at {', '.join(brokers)}", err=True)
+    say(f"deleted {name} at {', '.join(brokers)}", err=True)
     if online:
-        click.echo(f"{online} members are online: stop them, or they make the group anew with their next heartbeat", err=True)
+        say(f"{online} members are online: stop them, or they make the group anew with their next heartbeat", err=True)
 
 
 @group.command("reset")

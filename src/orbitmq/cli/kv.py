@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from orbitmq.cli.connection import administered, name_server_options
-from orbitmq.cli.output import emit, output_option
+from orbitmq.cli.output import emit, output_option, say
 
 
 @click.group("kv")
@@ -27,7 +27,7 @@ def get(name_servers: str, timeout_ms: int, namespace: str, key: str) -> None:
     Example:
       orbitmq kv get ORDER_TOPIC_CONFIG TopicTest
     """
-    click.echo(administered(name_servers, timeout_ms, lambda admin: admin.name_servers.kv_get(namespace, key)))
+    say(administered(name_servers, timeout_ms, lambda admin: admin.name_servers.kv_get(namespace, key)))
 
 
 @group.command("put")

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
 from typing import IO, Any
 
 import click
 
 from orbitmq import kernels
 from orbitmq.cli.credentials import with_remedy
-from orbitmq.common.errors import OrbitError, RemoteError
+from orbitmq.cli.endings import EXIT_INTERRUPTED, EXIT_READER_GONE, ReaderGone, open_streams, output_guard
+from orbitmq.common.errors import OrbitError, RemoteError, SendFailed, os_error_text
+from orbitmq.common.visible import visible_lines
 from orbitmq.version import ROCKETMQ_VERSION, __version__
 
 NOUNS = {
@@ -36,7 +42,6 @@ NOUNS = {
 
 EXIT_FAILED = 1
 EXIT_UNREACHABLE = 3
-EXIT_INTERRUPTED = 130  # as shells say it of SIGINT
 
 
 class Failure(click.ClickException):
@@ -45,7 +50,7 @@ class Failure(click.ClickException):
     exit_code = EXIT_FAILED
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"orbitmq: {self.message}", file=file or sys.stderr)
+        click.echo(visible_lines(f"orbitmq: {self.message}"), file=file or sys.stderr)
 
 
 class Unreachable(Failure):
@@ -54,8 +59,65 @@ class Unreachable(Failure):
     exit_code = EXIT_UNREACHABLE
 
 
+class Unread(click.ClickException):
+    """Nobody reads what is printed, so nothing is said of it either."""
+
+    exit_code = EXIT_READER_GONE
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        pass
+
+
+_OF_SPARK = ("pipeline", "spark")  # nouns whose libraries the extra `spark` brings
+
+
+def _is_unreachable(error: OrbitError) -> bool:
+    return isinstance(error.__cause__ if isinstance(error, SendFailed) else error, RemoteError)
+
+
+@contextmanager
+def _told(ctx: click.Context | None = None) -> Iterator[None]:
+    """Make of each error that users can do something about one message and an exit code; not with `--debug`."""
+
+    def debug() -> bool:
+        return ctx is not None and bool(ctx.params["debug"])
+
+    try:
+        with output_guard():
+            yield
+    except ReaderGone as error:
+        raise Unread("nobody reads what is printed") from error
+    except OrbitError as error:
+        if debug():
+            raise
+        raise (Unreachable if _is_unreachable(error) else Failure)(with_remedy(str(error))) from error
+    except ModuleNotFoundError as error:
+        package = (error.name or "orbitmq").partition(".")[0]
+        if debug() or package == "orbitmq":
+            raise
+        needed = "'orbitmq[spark]'" if ctx is not None and ctx.invoked_subcommand in _OF_SPARK else "orbitmq"
+        raise Failure(f"this command needs {package}, which is not installed here: pip install {needed}") from error
+    except OSError as error:
+        if debug():
+            raise
+        raise Failure(os_error_text(error)) from error
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+
+
 class Root(click.Group):
     """The group of nouns."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        try:
+            with output_guard():  # of errors too, which click prints
+                return super().main(*args, **extra)
+        except ReaderGone:
+            sys.exit(EXIT_READER_GONE)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
+        with _told():  # of help and version, which print here
+            return super().make_context(info_name, args, parent, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(NOUNS)
@@ -71,14 +133,8 @@ class Root(click.Group):
             formatter.write_dl(list(NOUNS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with _told(ctx):
             return super().invoke(ctx)
-        except OrbitError as error:
-            if ctx.params["debug"]:
-                raise
-            raise (Unreachable if isinstance(error, RemoteError) else Failure)(with_remedy(str(error))) from error
-        except KeyboardInterrupt:
-            ctx.exit(EXIT_INTERRUPTED)
 
 
 def version_line() -> str:
@@ -106,6 +162,7 @@ def cli(debug: bool) -> None:
       2  the command line is wrong
       3  a server cannot be reached, or did not answer in time
       130  Ctrl-C
+      141  nobody reads what is printed, as behind `| head -1`
 
     \b
     Examples:
@@ -116,6 +173,12 @@ def cli(debug: bool) -> None:
     """
 
 
+def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    click.echo(visible_lines("".join(traceback.format_exception(kind, error, trace))), err=True, nl=False)
+
+
 def main() -> None:
     """Entry point of `orbitmq`."""
+    open_streams()
+    sys.excepthook = _print_traceback  # of --debug, and of what nobody expected; it may hold what a peer sent
     cli(prog_name="orbitmq")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,8 @@ import click
 
 from orbitmq.cli.arguments import TIME_FORMS, chosen_queue, key_values, to_place, to_time, together
 from orbitmq.cli.connection import administered, client_settings, name_server_options
-from orbitmq.cli.output import emit, moment, output_option, shortened
+from orbitmq.cli.output import emit, json_text, moment, output_option, say, shortened
+from orbitmq.common.visible import visible
 
 if TYPE_CHECKING:
     from orbitmq.admin import Admin
@@ -87,7 +87,7 @@ def send(
     \b
     Examples:
       orbitmq message send orders 'hello' --tags new --keys 4711
-      orbitmq message send orders --file order.json --property source=shop --queue broker-a:0
+      orbitmq message send orders --file order.json --queue broker-a:0
       date | orbitmq message send orders -o json
     """
     message = wanted.message(topic, _body(body, path))
@@ -168,10 +168,10 @@ def tail(
     async def follow(admin: Admin) -> None:
         left = count
         async with admin.messages.follow(topic, begin, expression, kind) as messages:
-            click.echo(f"following {len(messages.queues)} queues of {topic}; Ctrl-C ends it", err=True)
+            say(f"following {len(messages.queues)} queues of {topic}; Ctrl-C ends it", err=True)
             async for message in messages:
                 row = _row(message)
-                click.echo(json.dumps(row, ensure_ascii=False) if output == "json" else _line(row))
+                say(json_text(row) if output == "json" else _line(row))
                 left = None if left is None else left - 1
                 if left == 0:
                     return
@@ -199,10 +199,9 @@ def get(name_servers: str, timeout_ms: int, output: str, message_id: str, topic:
         return
     properties = row.pop("properties")
     assert isinstance(properties, dict)
-    shown = row | {f"property {name}": value for name, value in sorted(properties.items())}
-    emit(
-        [{"what": name.replace("_", " "), "value": value} for name, value in shown.items() if value is not None], ["what", "value"], output
-    )
+    shown = {name.replace("_", " "): value for name, value in row.items() if value is not None}
+    shown |= {f"property {name}": value for name, value in sorted(properties.items())}
+    emit([{"what": name, "value": value} for name, value in shown.items()], ["what", "value"], output)
 
 
 @group.command("find")
@@ -273,11 +272,13 @@ def _row(message: ReceivedMessage) -> dict[str, object]:
         "keys": list(message.keys),
         "properties": dict(message.properties),
     }
+    from base64 import b64encode
+
+    if message.problem is not None:
+        return row | {"body": None, "body_base64": b64encode(message.stored.body).decode(), "problem": message.problem}
     try:
         return row | {"body": message.body.decode()}
     except UnicodeDecodeError:
-        from base64 import b64encode
-
         return row | {"body": None, "body_base64": b64encode(message.body).decode()}
 
 
@@ -290,7 +291,5 @@ def _line(row: dict[str, object]) -> str:
     keys = row["keys"]
     assert isinstance(keys, list)
     marks = " ".join([*([f"[{row['tags']}]"] if row["tags"] else []), *keys])
-    text = "".join(
-        char if char.isprintable() else "·" for char in _text(row).rstrip("\n")
-    )  # a line stays one, and does nothing to a terminal
-    return f"{row['stored']}  {row['broker']}/{row['queue']}@{row['offset']}  {marks + '  ' if marks else ''}{text}"
+    text = "".join(char if char.isprintable() else "·" for char in _text(row).rstrip("\n"))  # a line stays one
+    return visible(f"{row['stored']}  {row['broker']}/{row['queue']}@{row['offset']}  {marks + '  ' if marks else ''}{text}")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from orbitmq.cli import original_options
+from orbitmq.cli.endings import open_streams
 from orbitmq.cli.original_options import Options
 
 USAGE = """\
@@ -40,13 +41,16 @@ def _start(options: Options) -> None:
 
     def ready(host: str, port: int) -> None:
         known = f" and name server is {config.namesrv_addr}" if config.namesrv_addr else ""
-        print(f"The broker[{config.broker_name}, {host}:{port}] boot success. serializeType=JSON{known}", flush=True)
+        print(
+            f"The broker[{config.broker_name}, {host}:{port}] boot success. serializeType={config.header_encoding.value}{known}", flush=True
+        )
 
     serve("broker", Broker(config), loaded.warnings, ready)
 
 
 def main() -> None:
     """Entry point of `mqbroker`."""
+    open_streams()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from orbitmq.cli import original_options
+from orbitmq.cli.endings import open_streams
 from orbitmq.cli.original_options import Options
 
 USAGE = """\
@@ -42,12 +43,15 @@ def _start(options: Options) -> None:
         "name server",
         NameServer(config),
         loaded.warnings,
-        lambda host, port: print(f"The Name Server boot success. serializeType=JSON, address {host}:{port}", flush=True),
+        lambda host, port: print(
+            f"The Name Server boot success. serializeType={config.header_encoding.value}, address {host}:{port}", flush=True
+        ),
     )
 
 
 def main() -> None:
     """Entry point of `mqnamesrv`."""
+    open_streams()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -6,7 +6,7 @@ import click
 
 from orbitmq.cli.arguments import key_values
 from orbitmq.cli.connection import administered, name_server_options
-from orbitmq.cli.output import emit, output_option
+from orbitmq.cli.output import emit, output_option, say
 from orbitmq.cli.server_process import ServerOptions, serve, server_options
 
 
@@ -42,8 +42,8 @@ def run(options: ServerOptions, port: str | None, bind: str | None) -> None:
     def ready(host: str, listen_port: int) -> None:
         address = f"[{host}]:{listen_port}" if ":" in host else f"{host}:{listen_port}"
         here = f"127.0.0.1:{listen_port}" if host in ("0.0.0.0", "::") else address  # noqa: S104 - compared, not bound
-        click.echo(f"The name server listens on {address} (TLS {config.tls_server_mode.value}); Ctrl-C stops it.")
-        click.echo(f"Brokers join it with namesrvAddr={here}. Try: orbitmq cluster list -n {here}")
+        say(f"The name server listens on {address} (TLS {config.tls_server_mode.value}); Ctrl-C stops it.")
+        say(f"Brokers join it with namesrvAddr={here}. Try: orbitmq cluster list -n {here}")
 
     serve("name server", NameServer(config), loaded.warnings, ready, exit_with_parent=options.exit_with_parent)
 
@@ -63,7 +63,7 @@ def config(name_servers: str, timeout_ms: int, output: str, pairs: tuple[str, ..
     values = key_values(pairs)
     if values:
         administered(name_servers, timeout_ms, lambda admin: admin.name_servers.update_config(values))
-        click.echo(f"updated {', '.join(values)}", err=True)
+        say(f"updated {', '.join(values)}", err=True)
         return
     found = administered(name_servers, timeout_ms, lambda admin: admin.name_servers.configs())
     rows = [{"name_server": address, "key": key, "value": text} for address, texts in found.items() for key, text in texts.items()]

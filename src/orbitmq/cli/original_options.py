@@ -1,6 +1,8 @@
 """Command lines as the original's servers read them, for the drop-ins `mqnamesrv` and `mqbroker`: options, usage, exit codes.
 
-0 = help, printed configuration, or a clean stop; 1 = the command line is wrong; 255 = it cannot start.
+0 = help, printed configuration, or a clean stop; 1 = the command line is wrong; 253 = what it was told, or finds in its store, cannot be
+used; 255 = it cannot start. The original's 254, no ROCKETMQ_HOME, does not occur: that need not be set. 130 = Ctrl-C before the start;
+141 = nobody reads what is printed.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from orbitmq.common.errors import OrbitError
+from orbitmq.cli.endings import EXIT_INTERRUPTED, EXIT_READER_GONE, ReaderGone, output_guard
+from orbitmq.common.errors import DamagedFile, OrbitError, StoreError, StoreLockedError, UnusableConfigurationError, os_error_text
 
 EXIT_USAGE = 1
 EXIT_CANNOT_START = 255
+EXIT_NOT_INITIALISED = 253
 _WITH_ARGUMENT = "cn"
 
 Options = Mapping[str, str]
@@ -21,6 +25,19 @@ Options = Mapping[str, str]
 
 def run(program: str, usage: str, long_options: Options, arguments: Sequence[str], start: Callable[[Options], None]) -> int:
     """Do what the command line asks, by `start` with the argument of each option letter; returns the exit code."""
+    try:
+        with output_guard():
+            return _run(program, usage, long_options, arguments, start)
+    except ReaderGone:
+        return EXIT_READER_GONE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except OSError as error:
+        print(f"{program}: {os_error_text(error)}", file=sys.stderr)
+        return EXIT_CANNOT_START
+
+
+def _run(program: str, usage: str, long_options: Options, arguments: Sequence[str], start: Callable[[Options], None]) -> int:
     try:
         options = _parse(long_options, arguments)
     except getopt.GetoptError as error:
@@ -40,13 +57,24 @@ def run(program: str, usage: str, long_options: Options, arguments: Sequence[str
         start(options)
     except OrbitError as error:
         print(f"{program}: {error}", file=sys.stderr)
-        return EXIT_CANNOT_START
+        return _exit_code(error)
     return 0
+
+
+def _exit_code(error: BaseException | None) -> int:
+    """The original's code for an error, by whatever it follows from."""
+    while error is not None:
+        if isinstance(error, StoreLockedError):
+            return EXIT_CANNOT_START
+        if isinstance(error, UnusableConfigurationError | StoreError | DamagedFile):
+            return EXIT_NOT_INITIALISED
+        error = error.__cause__
+    return EXIT_CANNOT_START
 
 
 def set_up_logs_from_environment(name: str, home: str | None) -> None:
     """Log as ORBITMQ_LOG_LEVEL, ORBITMQ_LOG_FORMAT and ORBITMQ_LOG_FILE say: the original's command line has no options for it."""
-    from orbitmq.cli.server_process import set_up_logs
+    from orbitmq.cli.log_options import set_up_logs
 
     set_up_logs(
         name,

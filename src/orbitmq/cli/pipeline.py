@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orbitmq.cli.arguments import key_values, together
-from orbitmq.cli.output import emit, moment, output_option
+from orbitmq.cli.output import emit, moment, output_option, say
 from orbitmq.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def validate(files: tuple[Path, ...], settings: tuple[str, ...], output: str) ->
         if good := [row for row in rows if row["valid"]]:
             emit(good, ["file", "name", "source", "steps", "sinks"], output)
         for row in bad:
-            click.echo(f"orbitmq: {row['problem']}", err=True)
+            say(f"orbitmq: {row['problem']}", err=True)
     if bad:
         click.get_current_context().exit(EXIT_INVALID)
 
@@ -151,7 +151,7 @@ def explain(file: Path, settings: tuple[str, ...], wanted: _Wanted, output: str)
     for row in rows:
         for name, value in row.items():
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-            click.echo(f"\n{text}\n" if name == "plan" else f"{name.replace('_', ' '):13} {text}")
+            say(f"\n{text}\n" if name == "plan" else f"{name.replace('_', ' '):13} {text}")
 
 
 @group.command("list")
@@ -172,7 +172,7 @@ def list_(folder: Path, output: str) -> None:
     emit(rows, ["name", "file", "state", "batches", "rows_in", "rows_out", "lag", "updated"], output)
     for row in rows:
         if row["problem"] and output == "table":
-            click.echo(f"orbitmq: {row['problem']}", err=True)
+            say(f"orbitmq: {row['problem']}", err=True)
 
 
 @group.command("status")
@@ -195,13 +195,13 @@ def status(file: Path, settings: tuple[str, ...], output: str) -> None:
         emit([status_row(found) if found is not None else {"name": pipeline.name, "state": "never ran"}], [], output)
         return
     if found is None:
-        click.echo(f"{pipeline.name} never ran here: there is no {pipeline.status_file}")
+        say(f"{pipeline.name} never ran here: there is no {pipeline.status_file}")
         return
     place = f"process {found.pid} on {found.host}, Spark {found.master}" + (f", {found.ui}" if found.ui else "")
-    click.echo(f"{found.name}: {found.state} ({place}); started {moment(found.started_ms)}, last heard of {moment(found.updated_ms)}")
+    say(f"{found.name}: {found.state} ({place}); started {moment(found.started_ms)}, last heard of {moment(found.updated_ms)}")
     if found.problem:
-        click.echo(f"problem: {found.problem}")
-    click.echo()
+        say(f"problem: {found.problem}")
+    say()
     rows = [sink_row(sink) for sink in found.sinks]
     emit(rows, list(rows[0]), output)
 

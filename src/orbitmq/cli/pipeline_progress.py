@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from orbitmq.cli.output import shortened
+from orbitmq.cli.output import json_text, say, shortened
+from orbitmq.common.visible import visible
 from orbitmq.spark.pipeline.status import State
 
 if TYPE_CHECKING:
@@ -37,14 +36,14 @@ class Lines:
         self.say(batch_line(sink, batch))
 
     def rows(self, sink: str, number: int, columns: list[str], rows: list[tuple[Any, ...]]) -> None:
-        with self._lock:
+        with self._lock, suppress(BrokenPipeError):  # Spark cannot tell that nobody reads; the next line of the main thread does
             for row in rows:
                 shown = " ".join(f"{name}={shortened(str(value))}" for name, value in zip(columns, row, strict=True))
-                click.echo(f"{sink} batch {number}: {shown}")
+                say(f"{sink} batch {number}: {shown}")
 
     def say(self, text: str) -> None:
         with self._lock:
-            click.echo(text)
+            say(text)
 
     def __enter__(self) -> Lines:
         return self
@@ -58,15 +57,16 @@ class JsonLines(Lines):
     def status(self, status: Status) -> None:
         if (status.state, status.ui) != self._said:
             self._said = (status.state, status.ui)
-            self.say(json.dumps({"event": "state", **status_row(status)}, ensure_ascii=False))
+            self.say(json_text({"event": "state", **status_row(status)}))
 
     def batch(self, sink: str, batch: Batch) -> None:
-        self.say(json.dumps({"event": "batch", "sink": sink, **asdict(batch)}, ensure_ascii=False))
+        self.say(json_text({"event": "batch", "sink": sink, **asdict(batch)}))
 
     def rows(self, sink: str, number: int, columns: list[str], rows: list[tuple[Any, ...]]) -> None:
-        for row in rows:
-            values = dict(zip(columns, row, strict=True))
-            self.say(json.dumps({"event": "row", "sink": sink, "batch": number, "row": values}, ensure_ascii=False, default=str))
+        with suppress(BrokenPipeError):
+            for row in rows:
+                values = dict(zip(columns, row, strict=True))
+                self.say(json_text({"event": "row", "sink": sink, "batch": number, "row": values}, default=str))
 
 
 class LiveTable:
@@ -94,18 +94,20 @@ class LiveTable:
         assert self._live is not None, "it was entered"
         if status.ui and status.ui != self._ui:
             self._ui = status.ui
-            self._console.print(f"Spark shows what it does at {status.ui}; Ctrl-C stops the pipeline after its batch.")
+            text = f"Spark shows what it does at {status.ui}; Ctrl-C stops the pipeline after its batch."
+            self._console.print(visible(text), markup=False)
         self._live.update(_table(status), refresh=True)
 
     def batch(self, sink: str, batch: Batch) -> None: ...
 
     def rows(self, sink: str, number: int, columns: list[str], rows: list[tuple[Any, ...]]) -> None:
-        from rich.table import Table
+        from rich.table import Column, Table
         from rich.text import Text
 
         if not rows:
             return
-        table = Table(*columns, title=f"{sink}, batch {number}", box=None, pad_edge=False, header_style="bold", title_justify="left")
+        title, headings = Text(visible(f"{sink}, batch {number}")), [Column(Text(visible(column))) for column in columns]
+        table = Table(*headings, title=title, box=None, pad_edge=False, header_style="bold", title_justify="left")
         for row in rows:
             table.add_row(*(Text(shortened(str(value))) for value in row))
         self._console.print(table)
@@ -159,11 +161,12 @@ def sink_row(progress: SinkProgress) -> dict[str, object]:
 
 def _table(status: Status) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
-    title = f"{status.name}: {status.state}, Spark {status.master}"
+    title = Text(visible(f"{status.name}: {status.state}, Spark {status.master}"))
     table = Table(title=title, box=None, pad_edge=False, header_style="bold", title_justify="left")
     for name in ("sink", "batches", "rows in", "rows out", "in/s", "out/s", "lag", "last batch"):
         table.add_column(name.upper(), justify="left" if name == "sink" else "right")
     for progress in status.sinks:
-        table.add_row(*("-" if value is None else str(value) for value in sink_row(progress).values()))
+        table.add_row(*(Text("-" if value is None else visible(str(value))) for value in sink_row(progress).values()))
     return table

@@ -7,15 +7,15 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Protocol
 
 import click
 
 from orbitmq.cli.arguments import key_values
-from orbitmq.common import logs
+from orbitmq.cli.endings import announce
+from orbitmq.cli.log_options import log_options, set_up_logs
+from orbitmq.cli.output import say
 from orbitmq.common.config import Loaded
-from orbitmq.common.errors import ConfigurationError
 from orbitmq.common.service import Services, raise_file_limit, run_until_signal
 
 log = logging.getLogger(__name__)
@@ -56,9 +56,9 @@ class ServerOptions:
         if not self.print_config and not self.print_important:
             return False
         for name, text in loaded.settings.rows(important_only=not self.print_config):
-            click.echo(f"{name}={text}")
+            say(f"{name}={text}")
         for warning in loaded.warnings:
-            click.echo(f"warning: {warning}", err=True)
+            say(f"warning: {warning}", err=True)
         return True
 
     def set_up_logs(self, name: str, home: str | None) -> None:
@@ -70,23 +70,7 @@ _LAST_OPTIONS = (
     click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any other key of docs/configuration.md; may be given again."),
     click.option("-p", "--print-config", is_flag=True, help="Print every key and its value, and exit."),
     click.option("-m", "--print-important", is_flag=True, help="Print the important keys and their values, and exit."),
-    click.option(
-        "--log-level",
-        type=click.Choice(["debug", "info", "warning", "error"]),
-        default="info",
-        show_default=True,
-        envvar="ORBITMQ_LOG_LEVEL",
-        show_envvar=True,
-    ),
-    click.option(
-        "--log-format",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        show_default=True,
-        envvar="ORBITMQ_LOG_FORMAT",
-        show_envvar=True,
-    ),
-    click.option("--log-file", metavar="FILE", envvar="ORBITMQ_LOG_FILE", show_envvar=True, help="Log here too; rotated."),
+    log_options("info"),
     click.option("--exit-with-parent", is_flag=True, help="Stop when the process that started this one ends, as for SIGTERM."),
 )
 
@@ -109,17 +93,6 @@ def server_options(*own: Decorator) -> Callable[[Callable[..., None]], Command]:
     return decorate
 
 
-def set_up_logs(name: str, home: str | None, *, level: str, log_format: str, file: str | None) -> None:
-    """Log to standard error and to `file`; without one to `logs/<name>.log` in `home`, which is rocketmqHome, if that is set."""
-    path = Path(file) if file else Path(home) / "logs" / f"{name}.log" if home else None
-    try:
-        logs.set_up(level=level, log_format=logs.LogFormat(log_format), file=path)
-    except OSError as error:
-        raise ConfigurationError(f"log file {path} cannot be written: {error.strerror}; set --log-file or ORBITMQ_LOG_FILE") from error
-    except ValueError as error:
-        raise ConfigurationError(f"logging cannot be set up: {error}; see ORBITMQ_LOG_LEVEL and ORBITMQ_LOG_FORMAT") from error
-
-
 def serve(
     name: str, server: Server, warnings: Sequence[str], ready: Callable[[str, int], object], *, exit_with_parent: bool = False
 ) -> None:
@@ -129,4 +102,4 @@ def serve(
     log.debug("file_limit open_files_max=%d", raise_file_limit())
     services = Services()
     services.add(name, start=server.start, stop=server.stop)
-    asyncio.run(run_until_signal(services, ready=lambda: ready(*server.address), with_parent=exit_with_parent))
+    asyncio.run(run_until_signal(services, ready=lambda: announce(lambda: ready(*server.address)), with_parent=exit_with_parent))

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from orbitmq.cli.arguments import time_options
-from orbitmq.cli.output import emit, moment, output_option, shortened
+from orbitmq.cli.output import emit, moment, output_option, say, shortened
 from orbitmq.cli.spark_running import SparkWanted, cluster_options, format_options, job, place, spark_options
 from orbitmq.common.errors import ConfigurationError
 
@@ -79,10 +79,10 @@ def audit(
         emit([{**told_all, "differences": dict(found.differences), "sample": list(found.sample)}], [], output)
     else:
         emit([{"what": "messages", **found.messages}, {"what": "different ones", **found.identities}], ["what", "left", "right"], output)
-        click.echo()
+        say()
         emit([{"difference": kind, "messages": count} for kind, count in found.differences.items()], ["difference", "messages"], output)
         if found.sample:
-            click.echo()
+            say()
             rows = [
                 {**row, "identity": shortened(row["identity"]), "stored": moment(row["left_stored_ms"] or row["right_stored_ms"])}
                 for row in found.sample

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orbitmq.cli.arguments import time_options, to_rate
-from orbitmq.cli.output import emit, moment, output_option, shortened
+from orbitmq.cli.output import emit, moment, output_option, say, shortened
 from orbitmq.cli.spark_running import SparkWanted, cluster_options, format_options, job, same_cluster, spark_options
 from orbitmq.common.errors import NotFound
 
@@ -111,17 +111,17 @@ def _show_analysis(group: str, found: Analysis, output: str) -> None:
             output,
         )
         return
-    click.echo(f"{group}: {found.messages} dead letters\n")
+    say(f"{group}: {found.messages} dead letters\n")
     if not found.messages:
         return
     kinds = [{**row, "first_died": moment(row["first_died_ms"]), "last_died": moment(row["last_died_ms"])} for row in found.by_topic]
     emit(kinds, ["origin_topic", "attempts", "reason", "messages", "first_died", "last_died"], output)
-    click.echo()
+    say()
     most = max(found.ages.values())
     ages = [{"died_within": age, "messages": count, "": "█" * -(-_BAR_SIZE * count // most)} for age, count in found.ages.items()]
     emit(ages, ["died_within", "messages", ""], output)
     if found.sample:
-        click.echo("\nthe last ones")
+        say("\nthe last ones")
         some = [{**row, "died": moment(row["died_ms"]), "body": shortened(row["body"])} for row in found.sample]
         emit(some, ["died", "origin_topic", "origin_id", "keys", "tags", "attempts", "body"], output)
 
@@ -133,4 +133,4 @@ def _show_redrive(done: Redrive, output: str) -> None:
     rows = [{"topic": topic, "would_send" if done.is_dry_run else "sent": count} for topic, count in done.topics.items()]
     emit(rows, ["topic", "would_send" if done.is_dry_run else "sent"], output)
     if done.without_topic:
-        click.echo(f"{done.without_topic} letters do not say where they came from, and stay; send them with --to TOPIC", err=True)
+        say(f"{done.without_topic} letters do not say where they came from, and stay; send them with --to TOPIC", err=True)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orbitmq.cli.arguments import time_options
-from orbitmq.cli.output import emit, moment, output_option
+from orbitmq.cli.output import emit, moment, output_option, say
 from orbitmq.cli.spark_running import SparkWanted, cluster_options, format_options, job, spark_options
-from orbitmq.common.errors import ConfigurationError
+from orbitmq.common.errors import ConfigurationError, file_cause
 
 if TYPE_CHECKING:
     from orbitmq.spark.jobs.report import Report
@@ -70,12 +70,12 @@ def report(
     groups = lags(reading.options, topics)
     with job("report", wanted) as steps:
         found = measure(steps, reading, groups)
-    if html is not None:
-        _write(html, found, topics)
     if output == "table":
         _show(found)
     else:
         emit([{name: list(value) if isinstance(value, tuple) else value for name, value in asdict(found).items()}], [], output)
+    if html is not None:  # last: what Spark worked for is printed, whatever becomes of the page
+        _write(html, found, topics)
 
 
 def _write(file: Path, found: Report, topics: tuple[str, ...]) -> None:
@@ -84,12 +84,12 @@ def _write(file: Path, found: Report, topics: tuple[str, ...]) -> None:
     try:
         file.write_text(page(found, f"Report of {', '.join(topics)}", time.time_ns() // 1_000_000), encoding="utf-8")
     except OSError as problem:
-        raise ConfigurationError(f"--html {file} cannot be written: {problem.strerror}") from problem
-    click.echo(f"page: {file}", err=True)
+        raise ConfigurationError(f"--html {file} cannot be written: {file_cause(problem)}") from problem
+    say(f"page: {file}", err=True)
 
 
 def _show(found: Report) -> None:
-    click.echo(f"{moment(found.since_ms) or '-'} to {moment(found.until_ms) or '-'}, intervals of {found.interval_ms // 1000} s\n")
+    say(f"{moment(found.since_ms) or '-'} to {moment(found.until_ms) or '-'}, intervals of {found.interval_ms // 1000} s\n")
     _table([_figures(row["topic"], row) for row in found.topics], "topic")
     _table([_figures(f"{row['topic']} {row['broker']}/{row['queue']}", row) for row in found.queues], "queue")
     _table([_figures(f"{row['topic']} {row['tag'] or '(none)'}", row) for row in found.tags], "tag")
@@ -108,7 +108,7 @@ def _figures(name: str, row: dict[str, Any]) -> dict[str, Any]:
 def _table(rows: list[dict[str, Any]], name: str, columns: list[str] | None = None) -> None:
     if rows:
         emit([{name: row.get("name"), **row} for row in rows], [name, *(columns or _COLUMNS)], "table")
-        click.echo()
+        say()
 
 
 def _figure(value: float) -> str:

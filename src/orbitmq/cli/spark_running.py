@@ -15,7 +15,9 @@ import click
 from orbitmq.cli.arguments import key_values, together
 from orbitmq.cli.connection import name_server_options
 from orbitmq.cli.credentials import chosen_credentials
-from orbitmq.cli.main import EXIT_INTERRUPTED
+from orbitmq.cli.endings import EXIT_INTERRUPTED
+from orbitmq.cli.output import say
+from orbitmq.common.visible import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -123,7 +125,7 @@ def job(name: str, wanted: SparkWanted) -> Iterator[Steps]:
             watcher.ends(f"{spark.version} at {wanted.master}")
             yield Steps(spark, watcher, stop)
     except (Stopped, StoppedEarly) as problem:
-        click.echo(f"orbitmq: {problem or 'it was stopped before it began'}", err=True)
+        say(f"orbitmq: {problem or 'it was stopped before it began'}", err=True)
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from problem
 
 
@@ -167,10 +169,10 @@ class StepLines:
     def goes_on(self, done: int, whole: int) -> None:
         if time.monotonic() - self._told_s >= LINE_INTERVAL_S:
             self._told_s = time.monotonic()
-            click.echo(f"{self._step}: {_share(done, whole) or 'goes on'}", err=True)
+            say(f"{self._step}: {_share(done, whole) or 'goes on'}", err=True)
 
     def ends(self, result: str) -> None:
-        click.echo(f"{self._step}: {result}", err=True)
+        say(f"{self._step}: {result}", err=True)
 
 
 class StepBar:
@@ -182,17 +184,19 @@ class StepBar:
         self._task: TaskID | None = None
 
     def begins(self, step: str) -> None:
+        from rich.markup import escape
+
         self._step = step
         if self._task is not None:
             self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(step, total=None, done="")
+        self._task = self._bar.add_task(escape(visible(step)), total=None, done="")
 
     def goes_on(self, done: int, whole: int) -> None:
         assert self._task is not None, "a step begins before it goes on"
         self._bar.update(self._task, completed=done, total=whole or None, done=_share(done, whole))
 
     def ends(self, result: str) -> None:
-        self._bar.console.print(f"{self._step}: {result}", markup=False)
+        self._bar.console.print(visible(f"{self._step}: {result}"), markup=False)
 
 
 def _share(done: int, whole: int) -> str:

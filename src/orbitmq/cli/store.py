@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orbitmq.cli.output import emit, moment, output_option, shortened
+from orbitmq.cli.output import emit, moment, output_option, say, shortened
 from orbitmq.cli.store_report import opened, progress, readable, run_check, show_findings, show_left, store_options
 from orbitmq.common.errors import StoreError
 
@@ -81,14 +81,14 @@ def info(directory: Path | None, config_file: Path | None, index_slots: int | No
     checkpoint, sizes = found.pop("checkpoint"), found.pop("parts")
     emit([{"what": name.replace("_", " "), "value": value} for name, value in found.items()], ["what", "value"], output)
     if isinstance(checkpoint, dict):
-        click.echo()
+        say()
         rows = [
             {"checkpoint": name, "value": value, "time": moment(value) if name.endswith("_ms") else None}
             for name, value in checkpoint.items()
         ]
         emit(rows, ["checkpoint", "value", "time"], output)
     assert isinstance(sizes, dict)
-    click.echo()
+    say()
     emit([{"part": name, **row} for name, row in sizes.items()], ["part", "files", "bytes", "bytes_on_disk"], output)
 
 
@@ -270,14 +270,14 @@ def carry_out(
 
     show_left(plan.left)
     if not plan.steps:
-        click.echo("nothing to do" if not plan.left else "nothing that can be mended here", err=True)
+        say("nothing to do" if not plan.left else "nothing that can be mended here", err=True)
         if plan.left:
             raise click.exceptions.Exit(EXIT_FINDINGS)
         return
     work = Repair(store, checked, SystemClock())
     if output == "table":
         emit(plan_rows(plan), ["to_do", "target", "why"], output)
-    click.echo(f"what is taken away is kept in {work.backup.folder}", err=True)
+    say(f"what is taken away is kept in {work.backup.folder}", err=True)
     if not yes:
         click.confirm("Go on?", abort=True, err=True)
     with progress("building") as report:

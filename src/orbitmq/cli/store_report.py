@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from orbitmq.cli.output import emit
+from orbitmq.cli.output import emit, say
 from orbitmq.common.errors import StoreError
 
 if TYPE_CHECKING:
@@ -60,19 +60,17 @@ def opened(
     store = StoreDirectory(told)
     owner = store.lock_owner()
     if warn and owner is not None:
-        click.echo(f"warning: process {owner} has the store open; what is shown may be half-written", err=True)
+        say(f"warning: process {owner} has the store open; what is shown may be half-written", err=True)
     yield store
 
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Tell a file that cannot be read, or written, in one sentence."""
+    """Tell whose files they are when one cannot be read, or written; other errors of the system are told as those of all commands."""
     try:
         yield
     except PermissionError as error:
         raise StoreError(f"{error.filename}: permission denied; run this as the user that the broker runs as") from error
-    except OSError as error:
-        raise StoreError(f"{error.filename or 'the store'}: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -95,7 +93,7 @@ def progress(step: str) -> Iterator[Report]:
         if now - told >= LINE_INTERVAL_S and done:
             told = now
             left = (now - begin) * (whole - done) / done
-            click.echo(f"{step}: {100 * done // max(whole, 1)} %, {left:.0f} s left", err=True)
+            say(f"{step}: {100 * done // max(whole, 1)} %, {left:.0f} s left", err=True)
 
     yield line
 
@@ -118,14 +116,14 @@ def show_findings(checked: Checked, output: str) -> None:
     counts = [f"{checked.findings.count(severity)} {severity.value}" for severity in reversed(Severity)]
     result = "clean" if checked.findings.clean else "NOT clean"
     size = checked.log_end - checked.log_begin
-    click.echo(f"{result}: {checked.records} records in {size} bytes, {checked.index_entries} index entries; {', '.join(counts)}", err=True)
+    say(f"{result}: {checked.records} records in {size} bytes, {checked.index_entries} index entries; {', '.join(counts)}", err=True)
 
 
 def show_left(left: tuple[Finding, ...]) -> None:
     """What a repair will not mend, and the remedy."""
     for finding in left:
         at = "" if finding.offset is None else f" at {finding.offset}"
-        click.echo(f"stays: {finding.file}{at}: {finding.what}; {finding.remedy}", err=True)
+        say(f"stays: {finding.file}{at}: {finding.what}; {finding.remedy}", err=True)
 
 
 def finding_row(finding: Finding) -> dict[str, object]:

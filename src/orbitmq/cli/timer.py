@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orbitmq.cli.connection import administered, name_server_options
-from orbitmq.cli.output import emit, moment, output_option, shortened, show_unreachable
+from orbitmq.cli.output import emit, moment, output_option, say, shortened, show_unreachable
 
 if TYPE_CHECKING:
     from orbitmq.admin import Admin
@@ -48,7 +48,7 @@ def ls(name_servers: str, timeout_ms: int, output: str, broker: str | None, topi
     waiting = sorted((each for found in gathered.found.values() for each in found), key=lambda each: each.deliver_at_ms)
     emit([_row(each) for each in waiting[:limit]], _COLUMNS, output)
     if len(waiting) > limit:
-        click.echo(f"more wait; see them with --limit {10 * limit}", err=True)
+        say(f"more wait; see them with --limit {10 * limit}", err=True)
     show_unreachable(gathered.unreachable)
 
 
@@ -79,7 +79,7 @@ def cancel(name_servers: str, timeout_ms: int, broker: str | None, message: str,
             click.confirm(f"take back the message {found.unique_key} to {found.topic}, which is due at {when}?", abort=True, err=True)
         return (await admin.timers.cancel(found.recall_handle)).msg_id
 
-    click.echo(f"{administered(name_servers, timeout_ms, act)} is taken back: it will not come")
+    say(f"{administered(name_servers, timeout_ms, act)} is taken back: it will not come")
 
 
 def _row(message: TimedMessage) -> dict[str, object]:

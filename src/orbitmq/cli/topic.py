@@ -10,7 +10,7 @@ import click
 
 from orbitmq.cli.arguments import key_values, together
 from orbitmq.cli.connection import administered, name_server_options, target_options
-from orbitmq.cli.output import emit, moment, output_option, show_unreachable
+from orbitmq.cli.output import emit, moment, output_option, say, show_unreachable
 
 if TYPE_CHECKING:
     from orbitmq.admin import Admin
@@ -99,7 +99,7 @@ def show(name_servers: str, timeout_ms: int, output: str, topic: str) -> None:
         emit([found], [], output)
     else:
         online = ", ".join(f"{name} ({len(clients)} online)" for name, clients in groups.items()) or "none"
-        click.echo(f"{topic}: {stats.message_count} messages, {stats.put_per_s:g} come a second; groups: {online}\n")
+        say(f"{topic}: {stats.message_count} messages, {round(stats.put_per_s, 1):g} come a second; groups: {online}\n")
         emit(rows, _CONFIG_COLUMNS, output)
     show_unreachable(stats.unreachable)
 
@@ -151,7 +151,7 @@ class _Wanted:
             "write_queue_nums": self.queues if self.write_queues is None else self.write_queues,
             "perm": None if self.permission is None else PERMISSIONS[self.permission],
             "order": self.order,
-            "attributes": kept | key_values(self.attributes, "--attribute"),
+            "attributes": kept | key_values([text.removeprefix("+") for text in self.attributes], "--attribute"),
         }
         return config._replace(**{name: value for name, value in said.items() if value is not None})
 
@@ -163,8 +163,10 @@ _topic_options = together(
     click.option("--write-queues", metavar="N", type=click.IntRange(0), help="How many to write, where that differs."),
     click.option("--permission", type=click.Choice(list(PERMISSIONS)), help="What clients may do."),
     click.option("--order/--no-order", default=None, help="Name servers tell its queues, whichever brokers are up."),
-    click.option("--attribute", "attributes", multiple=True, metavar="KEY=VALUE", help="As message.type=FIFO; may be given again."),
-    click.option("--remove-attribute", "removed", multiple=True, metavar="KEY", help="May be given again."),
+    click.option(
+        "--attribute", "attributes", multiple=True, metavar="KEY=VALUE", help="Set an attribute, as message.type=FIFO; repeatable."
+    ),
+    click.option("--remove-attribute", "removed", multiple=True, metavar="KEY", help="Remove an attribute; repeatable."),
 )
 
 
@@ -241,7 +243,7 @@ def delete(name_servers: str, timeout_ms: int, output: str, topic: str, cluster:
             return
         click.confirm(f"Delete topic {topic} with {found.message_count} messages?", abort=True, err=True)
     brokers = administered(name_servers, timeout_ms, lambda admin: admin.topics.delete(topic, cluster=cluster))
-    click.echo(f"deleted {topic} at {', '.join(brokers) or 'name servers only: no broker had it'}", err=True)
+    say(f"deleted {topic} at {', '.join(brokers) or 'name servers only: no broker had it'}", err=True)
 
 
 def _config_rows(configs: Mapping[str, TopicConfig]) -> list[dict[str, object]]:

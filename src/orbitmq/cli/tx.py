@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orbitmq.cli.connection import administered, name_server_options
-from orbitmq.cli.output import emit, moment, output_option, shortened, show_unreachable
+from orbitmq.cli.output import emit, moment, output_option, say, shortened, show_unreachable
 
 if TYPE_CHECKING:
     from orbitmq.admin import Admin
@@ -104,7 +104,7 @@ def resolve(name_servers: str, timeout_ms: int, broker: str | None, message_id: 
 
     half = administered(name_servers, timeout_ms, act)
     done = f"committed: it is in {half.half.topic} now" if end == "commit" else f"rolled back: {half.half.topic} will not see it"
-    click.echo(f"{half.unique_key} is {done}")
+    say(f"{half.unique_key} is {done}")
 
 
 @group.command("resume")
@@ -125,7 +125,7 @@ def resume(name_servers: str, timeout_ms: int, broker: str | None, message_id: s
         return half
 
     half = administered(name_servers, timeout_ms, act)
-    click.echo(f"producers of {half.half.group} will be asked about {half.unique_key} again, by {half.broker}")
+    say(f"producers of {half.half.group} will be asked about {half.unique_key} again, by {half.broker}")
 
 
 def _row(half: HalfMessage) -> dict[str, object]:

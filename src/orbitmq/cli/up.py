@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from orbitmq.cli.arguments import key_values
+from orbitmq.cli.endings import announce
+from orbitmq.cli.log_options import log_options, set_up_logs
+from orbitmq.cli.output import json_text, say
 
 _PORT = 9876
 _BROKER_PORT = 10911
@@ -26,6 +28,7 @@ _BROKER_PORT = 10911
 @click.option("--ephemeral", is_flag=True, help="A temporary store, which goes when the process ends, and free ports unless given.")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any key of the brokers' configuration; may be given again.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line with the addresses once everything is up, for other programs.")
+@log_options("warning")
 @click.option("--exit-with-parent", is_flag=True, help="Stop when the process that started this one ends, as for SIGTERM.")
 def group(
     port: int | None,
@@ -35,6 +38,9 @@ def group(
     ephemeral: bool,
     pairs: tuple[str, ...],
     as_json: bool,
+    log_level: str,
+    log_format: str,
+    log_file: str | None,
     exit_with_parent: bool,
 ) -> None:
     """Run a name server and a broker, or several, in one process.
@@ -45,7 +51,7 @@ def group(
     Examples:
       orbitmq up
       orbitmq up --store /var/orbitmq --set flushDiskType=SYNC_FLUSH
-      orbitmq up --ephemeral --json --exit-with-parent   # for the tests of any language: read one line, connect
+      orbitmq up --ephemeral --json --exit-with-parent   # for tests of any language
     """
     import asyncio
 
@@ -61,19 +67,20 @@ def group(
         brokers=broker_names(brokers),
         broker=key_values(pairs),
     )
+    set_up_logs("up", None, level=log_level, log_format=log_format, file=log_file)
     cluster = EmbeddedCluster(settings)
 
     def ready() -> None:
         places = {name: {"address": cluster.address(name), "store": str(cluster.store_of(name))} for name in settings.brokers}
         if as_json:
             first = {"broker": cluster.broker_address, "store": str(cluster.store)}
-            click.echo(json.dumps({"nameServer": cluster.name_server_address, **first, "brokers": places}))
+            say(json_text({"nameServer": cluster.name_server_address, **first, "brokers": places}))
             return
         for name, place in places.items():
-            click.echo(f"The broker {name} listens on {place['address']}; messages in {place['store']}.")
-        click.echo(f"Point any RocketMQ client at the name server {cluster.name_server_address}; Ctrl-C stops it.")
+            say(f"The broker {name} listens on {place['address']}; messages in {place['store']}.")
+        say(f"Point any RocketMQ client at the name server {cluster.name_server_address}; Ctrl-C stops it.")
 
     raise_file_limit()
     services = Services()
     services.add("cluster", start=cluster.start, stop=cluster.stop)
-    asyncio.run(run_until_signal(services, ready=ready, with_parent=exit_with_parent))
+    asyncio.run(run_until_signal(services, ready=lambda: announce(ready), with_parent=exit_with_parent))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,91 +10,21 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from name_server_thread import RunningNameServer
 from orbitmq.cli.main import cli
-from orbitmq.common.clock import SystemClock
-from orbitmq.nameserver.config import NameServerConfig
-from orbitmq.nameserver.name_server import NameServer
-from orbitmq.protocol.bodies.nameserver import DataVersion, TopicConfig
-from orbitmq.protocol.bodies.registration import RegisterBrokerBody
-from orbitmq.protocol.codes import RequestCode, ResponseCode
-from orbitmq.protocol.command import RemotingCommand
-from orbitmq.protocol.headers.nameserver import RegisterBrokerRequestHeader
-from orbitmq.remoting.client import ClientConfig, RemotingClient
 
 NOBODY = "127.0.0.1:1"
 
 
-class RunningNameServer:
-    """A name server in a thread of its own; a broker with two topics stays registered if wanted."""
-
-    def __init__(self, directory: Path, *, with_broker: bool) -> None:
-        self._config = NameServerConfig(
-            listen_port=0, kv_config_path=str(directory / "kvConfig.json"), config_store_path=str(directory / "namesrv.properties")
-        )
-        self._with_broker = with_broker
-        self._ready = threading.Event()
-        self._stop: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self.address = ""
-        self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> RunningNameServer:
-        self._thread.start()
-        assert self._ready.wait(20)
-        if self._failure is not None:
-            self._thread.join(20)
-            raise self._failure
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._loop is not None
-        assert self._stop is not None
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(20)
-        assert not self._thread.is_alive()
-        assert self._failure is None
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._live())
-        except Exception as error:  # told to whoever waits for the start
-            self._failure = error
-            self._ready.set()
-
-    async def _live(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        server = NameServer(self._config)
-        await server.start()
-        try:
-            self.address = "{}:{}".format(*server.address)
-            async with RemotingClient(ClientConfig(), SystemClock()) as broker:
-                if self._with_broker:
-                    await self._register(broker)
-                self._ready.set()
-                await self._stop.wait()
-        finally:
-            await server.stop()
-
-    async def _register(self, broker: RemotingClient) -> None:
-        header = RegisterBrokerRequestHeader(
-            broker_name="broker-a", broker_addr="10.0.0.1:10911", cluster_name="c1", ha_server_addr="10.0.0.1:10912", broker_id=0
-        )
-        names = ("TopicTest", "Other")
-        body = RegisterBrokerBody(DataVersion(1, 0, 1), {name: TopicConfig(name, 4, 8, 6) for name in names}).encode()
-        answer = await broker.invoke(self.address, RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body))
-        assert answer.code == ResponseCode.SUCCESS
-
-
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    with RunningNameServer(tmp_path, with_broker=True) as running:
+    with RunningNameServer(tmp_path, broker_address="10.0.0.1:10911") as running:
         yield running.address
 
 
 @pytest.fixture
 def empty_server(tmp_path: Path) -> Iterator[str]:
-    with RunningNameServer(tmp_path, with_broker=False) as running:
+    with RunningNameServer(tmp_path) as running:
         yield running.address
 
 

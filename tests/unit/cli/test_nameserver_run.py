@@ -76,7 +76,8 @@ def test_mqnamesrv_prints_its_configuration(option: str, tmp_path: Path, capsys:
 
 def test_mqnamesrv_that_cannot_start_is_255(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert mqnamesrv.run(["-c", "/no/such/file"]) == 255
-    assert capsys.readouterr().err == "mqnamesrv: configuration file /no/such/file cannot be read: No such file or directory\n"
+    cause = "No such file or directory; check the spelling of its path"
+    assert capsys.readouterr().err == f"mqnamesrv: configuration file /no/such/file cannot be read: {cause}\n"
     file = tmp_path / "namesrv.conf"
     file.write_text("listenPort=x\n")
     assert mqnamesrv.run(["-c", str(file), "-p"]) == 255
@@ -105,7 +106,7 @@ def test_mqnamesrv_that_cannot_start_is_255(tmp_path: Path, capsys: pytest.Captu
 )
 def test_logs_that_cannot_be_set_up_are_told_in_one_message(variable: str, text: str, message: str) -> None:
     with process("mqnamesrv", **{variable: text}) as child:
-        _, errors = child.communicate(timeout=20)
+        _, errors = child.communicate(timeout=60)
     assert (child.returncode, errors) == (255, message)
 
 
@@ -147,7 +148,7 @@ def test_mqnamesrv_says_where_it_listens_and_stops_cleanly_at_a_signal(number: s
         assert boot is not None
         socket.create_connection(("127.0.0.1", int(boot[1]))).close()
         child.send_signal(number)
-        _, errors = child.communicate(timeout=20)
+        _, errors = child.communicate(timeout=60)
         assert child.returncode == 0, errors
     assert f"stopping signal={number.name}" in (tmp_path / "logs" / "namesrv.log").read_text()
 
@@ -162,7 +163,7 @@ def test_run_says_what_to_try_and_logs_json_lines(tmp_path: Path) -> None:
         assert listens is not None
         assert child.stdout.readline() == f"Brokers join it with namesrvAddr={listens[1]}. Try: orbitmq cluster list -n {listens[1]}\n"
         child.terminate()
-        _, errors = child.communicate(timeout=20)
+        _, errors = child.communicate(timeout=60)
         assert child.returncode == 0
     assert any(json.loads(line)["message"] == "stopping signal=SIGTERM" for line in errors.splitlines())
 
@@ -174,7 +175,7 @@ def test_a_port_that_is_taken_is_said_in_one_message(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         arguments = ["--port", port, "--set", f"kvConfigPath={tmp_path}/kvConfig.json", "--log-level", "error"]
         with process("main", "nameserver", "run", *arguments) as child:
-            _, errors = child.communicate(timeout=20)
+            _, errors = child.communicate(timeout=60)
             assert child.returncode == 1
     assert errors.startswith("orbitmq: name server did not start: ")
     assert port in errors
