@@ -50,6 +50,13 @@ def broker(
     if contender != "orbitmq":
         release = release_of(contender, apache_version).fetch()
         return apache.broker(release, home, [name_server], settings={**_APACHE, **(settings or {})}, options=APACHE_JVM_OPTIONS)
+    return own_broker(home, settings=settings, name_server=name_server)
+
+
+def own_broker(
+    home: Path, *, settings: Mapping[str, object] | None = None, name_server: str = NOWHERE, source: Path | None = None
+) -> apache.Server:
+    """Our broker, not started yet; of the packages in `source` rather than of those that are installed, if given."""
     home.mkdir(parents=True)
     port = apache.free_port((-2, 1))
     own = {
@@ -63,7 +70,8 @@ def broker(
     configuration = home / "broker.conf"
     configuration.write_text("".join(f"{key}={value}\n" for key, value in {**own, **(settings or {})}.items()))
     command = [str(Path(sys.executable).with_name("mqbroker")), "-c", str(configuration)]
-    return apache.Server(command, port, home / "console.log", {"ROCKETMQ_HOME": str(home), "HOME": str(home)})
+    variables = {"ROCKETMQ_HOME": str(home), "HOME": str(home), **({"PYTHONPATH": str(source)} if source else {})}
+    return apache.Server(command, port, home / "console.log", variables)
 
 
 def first_send() -> RemotingCommand:
