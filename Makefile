@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+PYTEST_ARGS ?=
 PURE_TESTS ?= tests
 READY := $(VENV)/ready
 KERNELS := $(VENV)/kernels
 KERNEL_SOURCES := $(shell find src -name '*.pxd') $(shell grep -rl '^import cython' src --include='*.py') src/orbitmq/protocol/command.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-pure interop clients spark crash soak fuzz check format bench setup lock docs clean
+.PHONY: help run test test-pure repeat interop clients spark crash soak fuzz check format bench setup lock docs clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -18,22 +19,25 @@ run: $(KERNELS)  ## start what there is and show how to use it (Ctrl-C ends it)
 	@$(BIN)/python tools/demo.py
 
 test: $(KERNELS)  ## the fast tests, golden bytes included
-	$(PYTEST) -n auto -m "not interop and not clients and not crash and not spark and not soak" tests
+	$(PYTEST) -n auto -m "not interop and not clients and not crash and not spark and not soak" $(PYTEST_ARGS) tests
 
 test-pure: $(KERNELS)  ## the same with the kernels interpreted
-	ORBITMQ_PURE=1 $(PYTEST) -n auto -m "not interop and not clients and not crash and not spark and not soak" $(PURE_TESTS)
+	ORBITMQ_PURE=1 $(PYTEST) -n auto -m "not interop and not clients and not crash and not spark and not soak" $(PYTEST_ARGS) $(PURE_TESTS)
+
+repeat: $(KERNELS)  ## the fast tests ten times beside two busy loops; build/suite-runs.jsonl says how each run went
+	$(BIN)/python tools/repeat_suite.py --busy 2
 
 interop: $(KERNELS)  ## against the real Apache RocketMQ (Java and Maven, fetched at first use)
-	$(PYTEST) -m interop tests
+	$(PYTEST) -m interop $(PYTEST_ARGS) tests
 
 clients: $(KERNELS)  ## real clients and mqadmin against the broker
-	$(PYTEST) -m clients tests
+	$(PYTEST) -m clients $(PYTEST_ARGS) tests
 
 spark: $(KERNELS)  ## the Spark source, sinks, pipelines and jobs, in a Spark of their own
-	$(PYTEST) -m "spark and not crash" tests
+	$(PYTEST) -m "spark and not crash" $(PYTEST_ARGS) tests
 
 crash: $(KERNELS)  ## processes killed and files cut on purpose
-	$(PYTEST) -m crash tests
+	$(PYTEST) -m crash $(PYTEST_ARGS) tests
 
 soak: $(KERNELS)  ## an hour of mixed load; ORBITMQ_SOAK_SECONDS shortens it
 	$(PYTEST) -m soak tests
@@ -57,6 +61,7 @@ bench: $(KERNELS)  ## speed beside Apache's servers, one JSON line per program
 	$(BIN)/python bench/remoting.py
 	$(BIN)/python bench/nameserver.py
 	$(BIN)/python bench/broker.py
+	$(BIN)/python bench/loop_lag.py
 	$(BIN)/python bench/messaging.py
 	$(BIN)/python bench/local_cluster.py
 	$(BIN)/python bench/client.py

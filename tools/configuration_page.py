@@ -19,14 +19,16 @@ INTRODUCTION = """\
 A value comes from the strongest layer that has one, from weak to strong:
 
 1. the default,
-2. the file of `-c FILE`: Java properties with RocketMQ's own key names, so an existing `namesrv.conf` or `broker.conf` works as it is,
+2. the file of `-c FILE`: Java properties with RocketMQ's own key names, so an existing `namesrv.conf` or `broker.conf` works as it is;
+   without `-c`, what earlier run-time updates changed (below),
 3. for `tls.*` keys, the file that `tls.config.file` names (not for `tls.enable`, `tls.server.mode` and `tls.config.file` itself),
 4. the environment variable in the table,
 5. the command line.
 
 In the original `tls.*` are JVM properties (`-Dtls.server.mode=…`), which the `tls.config.file` overrides; here the environment stands for
 them and overrides the file, as it does for every key. A `tls.config.file` that is named and missing is an error here; the original goes on
-in test mode. `ROCKETMQ_HOME` sets `rocketmqHome`, weaker than the file, as in the original; it need not be set. Where 4.9 and 5.5 have
+in test mode. `ROCKETMQ_HOME`, `NAMESRV_ADDR` and `ROCKETMQ_SERIALIZE_TYPE` are the defaults of their keys, weaker than the file, as in the
+original; none need be set. Where 4.9 and 5.5 have
 different defaults, they are those of 5.5.
 
 A value that cannot be used stops the start with file, line, key, value and what is allowed (the original keeps the default silently, and
@@ -35,10 +37,12 @@ effect** is accepted, so that files can be shared, and gives a warning when it i
 may be set to its default only.
 
 **Run-time updates** (`orbitmq nameserver config --set`, `mqadmin updateNamesrvConfig`, `mqadmin updateBrokerConfig`) reach the keys marked
-*dynamic*; all changes of an update are made, or none. A known key that is not dynamic is answered with NO_PERMISSION, as the original
-answers keys of its black list; unknown keys are ignored, as the original does. The whole configuration is then kept, sorted, in the `-c`
-file (without one: in `configStorePath`, and in `config/broker.properties` of a broker's store), and what that file held before in
-`<file>.bak`. No path and no command is ever taken from an update.
+*dynamic*: every used key that the original applies at run time, but for paths, addresses, ports, plug-ins and access control
+([decision](decisions/0018-run-time-updates.md)). All changes of an update are made, or none. A known key that is not dynamic is answered
+with NO_PERMISSION and the reason, as the original answers keys of its black list; an unknown key is refused with the nearest one (the
+original ignores it). With `-c FILE` the whole configuration is then kept, sorted, in that file. Without, what updates changed is kept in
+`configStorePath` of a name server, in `config/broker.properties` of a broker's store, and read again at the next start, weaker than the
+environment and the command line (the original never reads it again). What the file held before is in `<file>.bak`.
 
 `mqadmin getNamesrvConfig` lists the sections `namesrvConfig` and `nettyServerConfig`, `mqadmin getBrokerConfig` the sections
 `brokerConfig`, `messageStoreConfig`, `nettyServerConfig` and `nettyClientConfig`, and both what else the `-c` file sets; values of
@@ -52,8 +56,8 @@ A broker serves this host alone until it is told otherwise: `brokerIP1`, which c
 `bindAddress` while it is not set. Whoever sets `brokerIP1` to another address listens there, too, and is warned while [access
 control](access-control.md) is off. `listenPort` - 2 and `listenPort` + 1 belong to the broker as well.
 
-A slave (`brokerRole=SLAVE`), DLedger, a controller and RocksDB are refused rather than ignored, since a broker without them is another one
-than was meant.
+A slave (`brokerRole=SLAVE`), a master that waits for slaves (`SYNC_MASTER`, `inSyncReplicas` and the like), DLedger, a controller and
+RocksDB are refused rather than ignored, since a broker without them is another one than was meant.
 """
 
 NAME_SERVER_SECTIONS = {"namesrvConfig": "What a name server does", "authConfig": "Access control, as of brokers"}
