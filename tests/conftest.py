@@ -1,13 +1,26 @@
-"""What every test shares: the table of outside programs, how Hypothesis runs, and interrupts that mean something to who is started."""
+"""What every test shares: outside programs, how Hypothesis runs, where files go, and interrupts that mean something to who is started."""
 
+import os
+import shutil
 import signal
+import tempfile
+from pathlib import Path
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["requirements_table"]
 
-settings.register_profile("orbitmq", deadline=None)  # two busy cores say nothing of an example's own speed
+# Two busy cores say nothing of an example's own speed.
+settings.register_profile("orbitmq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("orbitmq")
+
+# Files of tests go to memory where there is room: a sync of a disk takes milliseconds, and stores sync all the time. What a disk forgets
+# when the power goes is a ForgetfulDisk's to say. TMPDIR has them elsewhere.
+_MEMORY = Path("/dev/shm")
+_FREE_BYTES_MIN = 4 << 30
+if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _FREE_BYTES_MIN:
+    os.environ["TMPDIR"] = str(_MEMORY)
+    tempfile.tempdir = None
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what is to run in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)

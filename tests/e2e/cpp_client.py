@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import Any
 
-TIME_S_MAX = 30
+TIME_S_MAX = 60
 TAGS = ("red", "green", "blue")
 MAILS = 30  # every third is sent without waiting for an answer
 ORDERS, STEPS = 5, 8

@@ -5,10 +5,9 @@ The store lies on a small file system in memory of its own, which takes root to 
 
 from __future__ import annotations
 
-import os
-import subprocess
+import signal
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 
 from bad_input_room import SERVED
 from bad_peers_room import MIB, SERVED_WITHIN_S
+from full_disk_room import NoSmallDisk, fill, small_disk
 from interop.apache import Server, running, wait_until
 from interop.broker_clients import our_broker
 from interop.frames import Answer, Connection, Request
@@ -31,17 +31,12 @@ BODY_SIZE = 100_000
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 32 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("a small disk is mounted for this, which only root may do")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", folder], capture_output=True, text=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
-    try:
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(small_disk(tmp_path / "disk", 32))
+        except NoSmallDisk as reason:
+            pytest.skip(str(reason))
         yield folder
-    finally:
-        subprocess.run(["umount", folder], check=True)
 
 
 @pytest.fixture(params=["ASYNC_FLUSH", "SYNC_FLUSH"])
@@ -60,13 +55,14 @@ def server(request: pytest.FixtureRequest, tmp_path: Path, disk: Path) -> Server
 class Producer:
     """Sends numbered messages, and knows which were acknowledged, and where."""
 
-    def __init__(self) -> None:
+    def __init__(self, queue_id: int = 0) -> None:
+        self._queue_id = str(queue_id)
         self.acknowledged: dict[int, bytes] = {}  # by their offsets
         self._numbers = count()
 
-    def send(self, connection: Connection) -> Answer:
-        body = b"%d" % next(self._numbers) + bytes(BODY_SIZE)
-        answer = connection.ask(Request(310, {**SEND, "b": "T", "d": "1"}, body))
+    def send(self, connection: Connection, size: int = BODY_SIZE) -> Answer:
+        body = b"%d" % next(self._numbers) + bytes(size)
+        answer = connection.ask(Request(310, {**SEND, "b": "T", "d": "4", "e": self._queue_id}, body))
         if answer.code == ResponseCode.SUCCESS:
             self.acknowledged[int(answer.fields["queueOffset"])] = body
         return answer
@@ -81,20 +77,13 @@ class Producer:
     def check_all_there(self, connection: Connection) -> None:
         """Read the queue from its beginning: every message that was acknowledged is where it was said to be."""
         found: dict[int, bytes] = {}
-        while (answer := connection.ask(Request(11, {**PULL, "queueOffset": str(len(found))}))).code == ResponseCode.SUCCESS:
+        while (
+            answer := connection.ask(Request(11, {**PULL, "queueId": self._queue_id, "queueOffset": str(len(found))}))
+        ).code == ResponseCode.SUCCESS:
             found |= {message.queue_offset: message.body for message in decode_all(answer.body)}
         assert self.acknowledged
         lost = [offset for offset, body in self.acknowledged.items() if found.get(offset) != body]
         assert lost == []
-
-
-def fill(disk: Path) -> Path:
-    """Take all the room that is left."""
-    ballast = disk / "ballast"
-    with ballast.open("wb", buffering=0) as file, suppress(OSError):
-        while file.write(bytes(4096)):
-            pass
-    return ballast
 
 
 def committed(connection: Connection) -> str | None:
@@ -145,6 +134,76 @@ def test_messages_that_fill_the_disk_themselves_are_taken_up_to_the_last_that_fi
     with running(server), Connection(server.address, SERVED_WITHIN_S) as connection:
         producer.check_all_there(connection)
         check_refusal(producer.send_until_refused(connection))
+
+
+def test_a_broker_that_was_killed_starts_on_a_full_disk_serves_and_takes_messages_when_there_is_room(server: Server, disk: Path) -> None:
+    producer = Producer()
+    with running(server), Connection(server.address, SERVED_WITHIN_S) as connection:
+        for _ in range(20):
+            assert producer.send(connection).code == ResponseCode.SUCCESS
+        ballast = fill(disk)
+        check_refusal(producer.send_until_refused(connection))
+        server.send_signal(signal.SIGKILL)
+        server.wait_ended()
+    fill(disk)
+    with running(server), Connection(server.address, SERVED_WITHIN_S) as connection:
+        producer.check_all_there(connection)
+        check_refusal(producer.send_until_refused(connection))
+        producer.check_all_there(connection)
+        ballast.unlink()
+        wait_until(lambda: producer.send(connection).code == ResponseCode.SUCCESS, "sends are accepted again")
+        producer.check_all_there(connection)
+    with running(server), Connection(server.address, SERVED_WITHIN_S) as connection:
+        producer.check_all_there(connection)
+
+
+def test_a_broker_whose_index_is_damaged_starts_on_a_full_disk_and_builds_it_again_when_there_is_room(server: Server, disk: Path) -> None:
+    producer = Producer()
+    with running(server), Connection(server.address, SERVED_WITHIN_S) as connection:
+        for _ in range(20):
+            assert producer.send(connection).code == ResponseCode.SUCCESS
+    (index,) = (disk / "store" / "index").iterdir()
+    index.unlink()
+    ballast = fill(disk)
+    with running(server), Connection(server.address, SERVED_WITHIN_S) as connection:
+        producer.check_all_there(connection)
+        ballast.unlink()
+        wait_until(lambda: producer.send(connection).code == ResponseCode.SUCCESS, "sends are accepted")
+        producer.check_all_there(connection)
+        assert list((disk / "store" / "index").iterdir())
+
+
+def test_the_first_message_of_a_queue_that_a_full_disk_has_no_room_for_is_read_when_there_is_some(server: Server, disk: Path) -> None:
+    producers = [Producer(queue_id) for queue_id in range(4)]
+    with running(server), Connection(server.address, SERVED_WITHIN_S) as connection:
+        assert producers[0].send(connection).code == ResponseCode.SUCCESS
+        ballast = fill(disk)
+        for producer in producers:
+            producer.send(connection, size=10)
+        ballast.unlink()
+        for producer in producers:
+            wait_until(lambda producer=producer: producer.send(connection).code == ResponseCode.SUCCESS, "sends are accepted again")  # type: ignore[misc]
+            producer.check_all_there(connection)
+    with running(server), Connection(server.address, SERVED_WITHIN_S) as connection:
+        for producer in producers:
+            producer.check_all_there(connection)
+
+
+def test_a_broker_that_cannot_bring_everything_to_a_full_disk_says_so_by_how_it_ends(server: Server, disk: Path) -> None:
+    producers = [Producer(queue_id) for queue_id in range(4)]
+    with running(server), Connection(server.address, SERVED_WITHIN_S) as connection:
+        assert producers[0].send(connection).code == ResponseCode.SUCCESS
+        ballast = fill(disk)
+        accepted = [producer for producer in producers[1:] if producer.send(connection, size=10).code == ResponseCode.SUCCESS]
+        is_open = (disk / "store" / "abort").exists()
+        server.send_signal(signal.SIGTERM)
+        ended = server.wait_ended()
+        assert is_open
+        assert (ended != 0) == (disk / "store" / "abort").exists()
+    ballast.unlink()
+    with running(server), Connection(server.address, SERVED_WITHIN_S) as connection:
+        for producer in (producers[0], *accepted):
+            producer.check_all_there(connection)
 
 
 def check_refusal(answer: Answer) -> None:

@@ -104,7 +104,7 @@ OBSTACLES: dict[str, tuple[Obstacle | None, dict[str, str], str]] = {
     "topics.json is damaged and has no backup": (
         Scene.damage_topics,
         {},
-        "topics, groups and offsets did not start: {store}/config/topics.json",
+        "store did not start: {store}/config/topics.json",
     ),
     "brokerIP1 is not known": (
         None,

@@ -219,14 +219,3 @@ def test_files_that_only_the_original_uses_stay_as_they_are(tmp_path: Path) -> N
 
     run(scenario)
     assert {name: (config / name).read_text() for name in kept} == kept
-
-
-def test_a_synchronous_master_without_slaves_warns_and_answers(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with staged(tmp_path, brokerRole="SYNC_MASTER") as stage:
-            answer = await stage.ask(send_request("T", b"1"))
-            assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
-            assert "brokerRole=SYNC_MASTER is taken for ASYNC_MASTER" in stage.broker.errors()
-            assert await stage.stop() == 0
-
-    run(scenario)

@@ -104,13 +104,15 @@ def test_what_cannot_be_done_says_why(shell: Shell, arguments: list[str], code: 
 
 def test_a_message_is_found_by_each_of_its_ids_and_by_time(shell: Shell) -> None:
     name = topic(shell, "found")
-    (sent,) = shell.json("message", "send", name, "here", "--keys", "needle", "--tags", "a")
+    (sent,) = shell.json("message", "send", name, "here", "--keys", "needle", "--tags", "a", "--property", "order_id=1")
     shell.table("message", "send", name, "other", "--tags", "b")
     for kind, message_id in (("place", sent["offset_msg_id"]), ("unique id", sent["msg_id"]), ("key", "needle")):
         (row,) = shell.json("message", "get", message_id)
         assert (row["found_by"], row["body"], row["msg_id"]) == (kind, "here", sent["msg_id"])
-    shown = dict(line for line in shell.table("message", "get", "needle", "--topic", name) if len(line) == 2)
+    lines = shell.table("message", "get", "needle", "--topic", name)
+    shown = dict(line for line in lines if len(line) == 2)
     assert (shown["topic"], shown["body"], shown["tags"]) == (name, "here", "a")
+    assert ["property", "order_id", "1"] in lines, "a property has the name that its producer gave it"
     assert [row["body"] for row in shell.json("message", "find", name, "--key", "needle")] == ["here"]
     assert shell.json("message", "find", name, "--key", "needle", "--tags", "b") == []
     assert shell.json("message", "find", name, "--key", "needle", "--until", "-1h") == []

@@ -143,7 +143,7 @@ def test_a_new_group_begins_at_the_time_that_it_is_told() -> None:
             settings = ConsumerSettings(consume_from=ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, consume_from_ms=begin_ms)
             consumer = PushConsumer(mq.name_server, "g", lambda message: heard.append(message.body), settings=settings)
             consumer.subscribe("T")
-            async with consumer, asyncio.timeout(20):
+            async with consumer, asyncio.timeout(60):
                 await until(lambda: b"later" in heard)
             assert sorted(heard) == [b"later", b"then"]
 

@@ -171,7 +171,7 @@ def orbitmq_up(*options: str) -> Iterator[dict[str, str]]:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_orbitmq_up_says_where_it_is_and_leaves_nothing_behind() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from broker_process import pull_request, send_request
+from local_cluster_room import asked
 from orbitmq import (
     ClientSettings,
     ConsumeFromWhere,
@@ -16,6 +18,10 @@ from orbitmq import (
     PullConsumer,
     PushConsumer,
 )
+from orbitmq.message.record import decode_all
+from orbitmq.protocol.codes import RequestCode, ResponseCode
+from orbitmq.protocol.command import RemotingCommand
+from orbitmq.remoting.client import RemotingClient
 from orbitmq.testing import LocalCluster
 
 
@@ -112,3 +118,19 @@ def test_where_it_began_in_a_young_queue_is_kept_although_nothing_was_consumed_t
             assert [await plain.fetch_offset(queue) for queue in await plain.queues("T")] == [0, 0]
 
     run(scenario)
+
+
+def test_a_first_message_that_comes_between_two_questions_of_a_new_group_is_read() -> None:
+    """As clients of Apache ask: how far the group is, and if nobody knows, where the queue ends."""
+
+    async def scenario(client: RemotingClient, mq: LocalCluster) -> None:
+        fields = {"consumerGroup": "new", "topic": "T", "queueId": "0"}
+        told = await client.invoke(mq.broker_address(), RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields))
+        await client.invoke(mq.broker_address(), send_request("T", b"first"))
+        end = await client.invoke(mq.broker_address(), RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields=fields))
+        begin = (told if told.code == ResponseCode.SUCCESS else end).ext_fields or {}
+        pulled = await client.invoke(mq.broker_address(), pull_request("T", int(begin["offset"])))
+        assert [message.body for message in decode_all(pulled.body or b"")] == [b"first"]
+
+    with LocalCluster(topics={"T": 2}) as mq:
+        asked(lambda client: scenario(client, mq))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -59,3 +60,23 @@ def test_brokers_of_a_store_that_stays_have_folders_and_ports_that_follow(tmp_pa
     assert found["broker-a"] == {"address": f"127.0.0.1:{port}", "store": str(tmp_path / "broker-a")}
     assert found["broker-b"] == {"address": f"127.0.0.1:{port + 10}", "store": str(tmp_path / "broker-b")}
     assert (tmp_path / "broker-b").is_dir()
+
+
+def test_a_misspelt_key_is_told_with_time_and_level() -> None:
+    with subprocess.Popen([*UP, "--set", "flushDiskTyp=SYNC_FLUSH"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    line = r"\d{4}-\S+ \S+ WARNING \S+ configuration .*unknown key flushDiskTyp .*did you mean flushDiskType\?"
+    assert any(re.fullmatch(line, found) for found in said.splitlines())
+
+
+def test_a_store_without_messages_is_started_again_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "orbitmq", "up", "--json", "--port", "0", "--broker-port", "0", "--store", str(tmp_path)]
+    for _ in range(2):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+            assert process.communicate(timeout=60)[1] == ""

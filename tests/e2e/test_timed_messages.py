@@ -159,6 +159,25 @@ def test_what_waits_survives_a_restart_and_nothing_comes_twice(mq: LocalCluster)
     assert bodies(mq) == [b"before", b"same second", b"later"]
 
 
+def test_a_broker_follows_its_clock_back_and_goes_on_at_once() -> None:
+    clock = ManualClock(now_ms=BEGIN_MS)
+    with LocalCluster(clock=clock, topics={"T": 1}) as mq, Producer(mq.name_server) as producer:
+        sent_at(mq, (b"before", 1_000))
+        mq.advance(30)
+        clock.set_wall_ms(clock.now_ms() + 10 * 86_400_000)
+        mq.advance(30)
+        clock.set_wall_ms(clock.now_ms() - 10 * 86_400_000 - 40_000)
+        producer.send(Message("T", b"after", deliver_at_ms=clock.now_ms() + 2_000))
+        mq.advance_ms(1_999)
+        assert bodies(mq) == [b"before"]
+        mq.advance_ms(1)
+        assert bodies(mq) == [b"before", b"after"]
+        mq.restart()
+        producer.send(Message("T", b"level", delay_level=1))
+        mq.advance_ms(3_000)
+        assert bodies(mq) == [b"before", b"after", b"level"]
+
+
 def test_a_kill_loses_no_timed_message_and_brings_none_early(mq: LocalCluster) -> None:
     due = {b"%d" % number: 37 * number for number in range(1, 300)}
     sent_at(mq, *due.items())
@@ -181,7 +200,7 @@ def test_a_broker_process_that_is_killed_delivers_no_timed_message_twice() -> No
     with LocalCluster(processes=True, topics={"T": 1}) as cluster:
         with Producer(cluster.name_server) as producer:
             for number in range(100):
-                producer.send(Message("T", b"%d" % number, delay_ms=1_000 + 5 * number))
+                producer.send(Message("T", b"%d" % number, delay_ms=1_000 + 5 * number), timeout_ms=60_000)  # not sent twice
         until(lambda: len(bodies(cluster)) >= 30, "some are delivered")
         cluster.kill()
         cluster.restart()

@@ -61,6 +61,25 @@ def test_a_producer_that_said_nothing_is_asked_when_its_message_is_old_enough() 
         run(scenario)
 
 
+def test_when_and_how_often_producers_are_asked_is_what_keys_say() -> None:
+    ledger = Ledger(open=[UNKNOWN] * 10)
+
+    async def scenario() -> None:
+        async with ledger.producer(mq) as producer:
+            await producer.send_in_transaction(order("open"))
+            mq.advance(10 * INTERVAL_S)  # many rounds, by default
+            assert ledger.asked == []
+            mq.advance(600)
+            await until(lambda: ledger.asked == ["open"])
+            mq.advance(6 * INTERVAL_S)
+            assert ledger.asked == ["open"], "the next round is ten minutes after the first"
+            mq.advance(300)
+            await until(lambda: ledger.asked == ["open"] * 2)
+
+    with cluster(transactionTimeOut="400000", transactionCheckInterval="600000") as mq:
+        run(scenario)
+
+
 def test_what_is_rolled_back_when_asked_is_gone_for_good() -> None:
     ledger = Ledger(open=[UNKNOWN, ROLLBACK])
 

@@ -213,8 +213,12 @@ class Server:
     def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def console(self) -> str:
+        """Everything that it printed."""
+        return self._console.read_text(errors="replace") if self._console.exists() else ""
+
     def console_tail(self) -> str:
-        return self._console.read_text(errors="replace")[-3000:] if self._console.exists() else ""
+        return self.console()[-3000:]
 
     def send_signal(self, number: signal.Signals) -> None:
         assert self._process is not None, "the server was not started"

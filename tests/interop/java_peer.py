@@ -12,6 +12,7 @@ from pathlib import Path
 from interop.apache import Release
 from interop.broker_clients import started
 from interop.programs import Event, Events
+from orbitmq import Credentials
 
 WORD_END = "\x1f"
 
@@ -29,8 +30,13 @@ class JavaPeer(Events):
 
 
 @contextmanager
-def java_peer(release: Release, home: Path, name_server: str, *, is_traced: bool = False) -> Iterator[JavaPeer]:
-    """A client of that release, as long as the block."""
+def java_peer(
+    release: Release, home: Path, name_server: str, *, is_traced: bool = False, credentials: Credentials | None = None
+) -> Iterator[JavaPeer]:
+    """A client of that release, as long as the block, which signs if it has credentials."""
+    if credentials is not None:
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "key").write_text(f"AccessKey={credentials.access_key}\nSecretKey={credentials.secret_key}\n")
     with started(release, home, "Peer", name_server, str(is_traced).lower()) as process:
         peer = JavaPeer(process)
         peer.wait_for("ready")

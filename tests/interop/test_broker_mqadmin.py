@@ -131,9 +131,19 @@ def sides(request: pytest.FixtureRequest, apache_5: Release, module_home: Path) 
 
 
 def test_clusters_and_brokers_are_shown_the_same(sides: Sides) -> None:
-    sides.same("clusterList", "broker-a", unless=None, but_for=r"(?<=V\d_\d_\d) .*$")  # 4.9.7 misses a key that 5.5.0 has not
+    for command in ("clusterList", "clusterList -m"):
+        printed = sides.both(command)[
+            -1
+        ]  # an original 5.5.0 lacks a key that the tool of 4.9.7 needs: it prints no row, but a NullPointerException
+        row = next(line.split() for line in printed.splitlines() if "broker-a" in line)
+        assert ("V5_5_0" in row or command.endswith("-m"), "Exception" in printed) == (True, False), printed
+    if sides.is_5:
+        sides.same("clusterList", "broker-a", but_for=r"(?<=V\d_\d_\d) .*$")
     sides.same("clusterList -m", "broker-a", but_for=r"(?<=broker-a) .*$")
-    sides.same("brokerStatus -b BROKER", "msgPutTotalTodayNow", but_for=r"(commitLogDiskRatio_)?\S*\s*:.*$")
+    original, ours = ([line.split(":")[0].strip() for line in text.splitlines()] for text in sides.both("brokerStatus -b BROKER"))
+    assert "msgPutTotalTodayNow" in original
+    names = [sorted(name for name in each if not name.startswith("commitLogDiskRatio_")) for each in (original, ours)]
+    assert names[1] == sorted([*names[0], "brokerVersion", "getTransferedTps"]), "with what tools of 4.9 look for"
     shown = [{row.split("=")[0].strip(): row for row in text.splitlines()} for text in sides.both("getBrokerConfig -b BROKER")]
     own = {"haListenPort", "listenPort", "namesrvAddr", "rocketmqHome", "storePathCommitLog", "storePathRootDir"}
     assert {key: shown[1].get(key) for key in shown[0] if key not in own} == {key: row for key, row in shown[0].items() if key not in own}

@@ -24,6 +24,7 @@ NEGATIVE = "the original keeps an offset or a queue below zero, and so forgets h
 CHECKED = "the original takes any name for a group; ours checks it"
 UPDATE = "the original takes every key and every value, and says that all is well; ours takes what it can change while it runs"
 POPS = "the original has groups that pop, and keeps a mode that is none; ours has groups that pull"
+FIRST_MESSAGE = "the original knows no offset of a new group in an empty queue, and so the group misses its first message; ours says 0"
 NO_SUCH_QUEUE = "the original keeps an offset of a queue that its topic never had; ours refuses"
 FILTERS = "the original has no filter servers any more; ours still takes those of the 4.9 line"
 DELETED = "a group that is deleted comes back at once in the original, which looks for it behind; one that never was comes to be"
@@ -92,7 +93,7 @@ SECTIONS: dict[str, list[Row]] = {
     ],
     "groups": [
         row(200, None, {"groupName": "g"}),
-        row(200, None, {"groupName": "g2", "retryMaxTimes": 3, "attributes": {"+priority.factor": "50"}}),
+        row(200, None, {"groupName": "g2", "retryMaxTimes": 3, "attributes": {"+priority.factor": "100"}}),
         *(row(200, None, body, deviation=BODY) for body in (b"", b"null")),
         *(row(200, None, body) for body in (b"{}", b"[]", b'{"groupName":', b'{"groupName":"a b"}')),
         row(200, None, {"groupName": "x" * 121}),
@@ -193,7 +194,8 @@ SECTIONS: dict[str, list[Row]] = {
     "offsets": [
         row(14, OFFSET),
         *(row(14, {**OFFSET, "setZeroIfNotFound": text}) for text in ("false", "true")),
-        *(row(14, {**OFFSET, "queueId": queue_id}) for queue_id in ("2", "-1")),
+        row(14, {**OFFSET, "queueId": "2"}, deviation=FIRST_MESSAGE),
+        row(14, {**OFFSET, "queueId": "-1"}),
         row(14, {**OFFSET, "topic": "nope"}),
         row(14, {**OFFSET, "consumerGroup": "nobody"}),
         row(14, without(OFFSET, "topic")),
@@ -283,7 +285,8 @@ SECTIONS: dict[str, list[Row]] = {
         row(315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "nope"}),
         row(315, {"statsName": "NOPE", "statsKey": "T"}),
         *(row(315, fields, deviation=MISSING) for fields in ({"statsName": "TOPIC_PUT_NUMS"}, {"statsKey": "T"})),
-        *(row(25, None, body) for body in (b"", b"brokerPermission=6\n", b"defaultQueryMaxNum=33\nno.such.key=1\n")),
+        *(row(25, None, body) for body in (b"", b"brokerPermission=6\n", b"defaultQueryMaxNum=33\n")),
+        row(25, None, b"no.such.key=1\n", deviation=UPDATE),
         *(row(25, None, body) for body in (b"brokerConfigPath=x\n", b"rocketmqHome=x", b"configBlackList=a", b"\\u12")),
         row(25, None, b"defaultQueryMaxNum=x\n", deviation=UPDATE),
         row(25, None, b"defaultQueryMaxNum=32\n"),
@@ -386,9 +389,15 @@ def test_the_configuration_has_the_same_keys(both_brokers: BrokerConversation) -
 
 
 def test_the_running_broker_tells_the_same_entries(both_brokers: BrokerConversation) -> None:
+    def is_told(connection: Connection) -> bool:
+        return connection.ask(Request(28)).code == 0
+
+    for connection in both_brokers.on("main"):
+        wait_until(partial(is_told, connection), "its statistics are there: the original has none, and fails, for a second")
     tables = [connection.ask(Request(28)).json()["table"] for connection in both_brokers.on("main")]
     names = [{name.partition("_/")[0] for name in table} for table in tables]
-    assert names[0] == names[1]
+    assert names[1] - names[0] == {"brokerVersion", "getTransferedTps"}  # of 4.9: its tools look for nothing else, and 5.5.0 breaks them
+    assert names[0] <= names[1]
     for name in ("commitLogMinOffset", "commitLogMaxOffset", "brokerActive", "brokerVersionDesc", "putMessageTimesTotal"):
         assert tables[0][name] == tables[1][name], name
     for name in names[0]:

@@ -16,6 +16,7 @@ from config_room import InlineWorker, ManualLoop
 from orbitmq.broker.config_file import ConfigFile
 from orbitmq.broker.filters.bloom import Bloom
 from orbitmq.broker.filters.consumer_filters import LOADED_DEAD_MS, ConsumerFilters
+from orbitmq.common.slices import finish
 from orbitmq.protocol.bodies.subscriptions import SubscriptionData
 from orbitmq.testing.manual_clock import ManualClock
 
@@ -54,7 +55,7 @@ class Filters(RuleBasedStateMachine):
 
     @rule(group=groups, wanted=st.lists(subscriptions, max_size=3, unique_by=lambda each: each.topic))
     def hear(self, group: str, wanted: list[SubscriptionData]) -> None:
-        self.filters.heard(group, wanted)
+        finish(self.filters.heard(group, wanted))
         for each in wanted:
             if each.expression_type not in ("TAG", None) and each.sub_string:
                 self._register((each.topic, group), each)

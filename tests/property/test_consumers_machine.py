@@ -97,10 +97,10 @@ class ConsumersMachine(RuleBasedStateMachine):
             if self.now_ms - heard_ms > SILENCE_MS_MAX
         ]
         changes = {name: self.gone(name, channel) for name, channel in silent}
-        channels, told = self.consumers.scan(self.now_ms)
-        assert set(channels) == {channel for _, channel in silent}
-        assert len(channels) == len(set(channels))
-        assert {change.group: change for change in told} == changes
+        expired = list(self.consumers.scan(self.now_ms))
+        assert {(each.change.group, each.channel) for each in expired} == set(silent)
+        assert len(expired) == len(silent)
+        assert {each.change.group: each.change for each in expired} == changes, "the last change of each group"
 
     @invariant()
     def the_groups_are_those_of_the_model(self) -> None:
@@ -134,7 +134,7 @@ class ProducersMachine(RuleBasedStateMachine):
 
     @rule(channel=st.sampled_from(CHANNELS))
     def close(self, channel: Channel) -> None:
-        self.producers.on_close(channel)
+        assert sorted(self.producers.on_close(channel)) == sorted(group for group, member in self.model if member is channel)
         self.model = {key: value for key, value in self.model.items() if key[1] is not channel}
 
     @rule(passed_ms=PASSED_MS)

@@ -23,6 +23,7 @@ from orbitmq.store.config import FlushMode
 from orbitmq.testing.forgetful_disk import ForgetfulDisk
 from orbitmq.testing.manual_clock import ManualClock
 from retries_room import RetriesRoom, retry_fields
+from store_room import InlineFlusher
 from transactions_room import Nothing
 
 WINDOW_MS = 10_000
@@ -85,7 +86,7 @@ class DedupHalvesMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory(prefix="orbitmq-dedup-halves-")
         root = Path(self.folder.name)
         self.disk = ForgetfulDisk(ManualClock(), root / "limbo")
-        self.room = HalvesRoom(root, dedup=(WINDOW_MS, 1000), layer=self.disk, flush_mode=flush_mode)
+        self.room = HalvesRoom(root, dedup=(WINDOW_MS, 1000), layer=self.disk, flush_mode=flush_mode, make_flusher=InlineFlusher)
         self.flushed = 0
         self.halves: list[Half] = []  # in the order of the log
         self.ends: dict[Half, End] = {}

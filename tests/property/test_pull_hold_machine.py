@@ -76,14 +76,24 @@ class PullHoldMachine(RuleBasedStateMachine):
                     released.append(pull)
                 else:
                     waiting.passed_over = True
-        self.leave(list(self.hold.on_arrival(queue, QueueOffset(end), tags_code)), released)
+        woken = list(self.hold.on_arrival(queue, QueueOffset(end), tags_code))
+        while self.hold.has_more_to_wake:
+            woken += self.hold.wake_more()
+        self.leave(woken, released)
+
+    def expired(self) -> list[HeldPull]:
+        """All that are due, however many are looked at in one go."""
+        expired = self.hold.expire(self.now_ms)
+        while self.hold.next_ms is not None and self.hold.next_ms <= self.now_ms:
+            expired += self.hold.expire(self.now_ms)
+        return expired
 
     @rule(passed_ms=PASSED_MS)
     def time_passes(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
         due = {pull: waiting for pull, waiting in self.model.items() if waiting.due_ms() <= self.now_ms}
         released = [pull for pull, waiting in due.items() if waiting.passed_over or waiting.deadline_ms <= self.now_ms]
-        self.leave(self.hold.expire(self.now_ms), released)
+        self.leave(self.expired(), released)
         for pull in due.keys() - self.left:
             due[pull].looked_ms = self.now_ms
 
@@ -94,7 +104,8 @@ class PullHoldMachine(RuleBasedStateMachine):
 
     @rule(channel=st.sampled_from(CHANNELS))
     def disconnect(self, channel: object) -> None:
-        self.hold.drop(channel)  # type: ignore[arg-type]
+        while not self.hold.drop(channel):  # type: ignore[arg-type]
+            pass
         gone = [pull for pull in self.model if pull.channel is channel]
         self.leave(gone, gone)
 
@@ -104,10 +115,21 @@ class PullHoldMachine(RuleBasedStateMachine):
         assert self.hold.next_ms == min((waiting.due_ms() for waiting in self.model.values()), default=None)
 
     def teardown(self) -> None:
-        self.leave(self.hold.expire(self.now_ms + 1000), list(self.model))
+        self.now_ms += 1000
+        self.leave(self.expired(), list(self.model))
         assert len(self.hold) == 0
         assert self.hold.next_ms is None
 
 
+class CrowdsMachine(PullHoldMachine):
+    """The same, but three pulls are a crowd."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hold = PullHold(CONFIG, wakes_max=2)
+
+
 TestPullHold = PullHoldMachine.TestCase
 TestPullHold.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestCrowds = CrowdsMachine.TestCase
+TestCrowds.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

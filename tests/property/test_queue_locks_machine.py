@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from orbitmq.broker import queue_locks
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.client import queue_lock_keeper
+from orbitmq.common.slices import finish
 from orbitmq.protocol.bodies.clients import MessageQueue
 
 LOCK_MS = 100
@@ -92,7 +93,7 @@ class QueueLocksMachine(RuleBasedStateMachine):
 
     @rule()
     def scan(self) -> None:
-        self.locks.scan(self.now_ms)
+        finish(self.locks.scan(self.now_ms))
         assert len(self.locks) == sum(self.holder(*key) is not None for key in self.model)
 
     # -- what must be so

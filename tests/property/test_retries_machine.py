@@ -17,6 +17,7 @@ from orbitmq.store.config import FlushMode
 from orbitmq.testing.forgetful_disk import ForgetfulDisk
 from orbitmq.testing.manual_clock import ManualClock
 from retries_room import BACK, RetriesRoom, back_fields
+from store_room import InlineFlusher
 
 LEVELS_S = (1, 2, 4, 8, 16)
 TIMES_MAX = 16  # of a group, when the consumer does not say
@@ -51,7 +52,9 @@ class RetriesMachine(RuleBasedStateMachine):
         root = Path(self.folder.name)
         self.is_sync = flush_mode is FlushMode.SYNC
         self.disk = ForgetfulDisk(ManualClock(), root / "limbo")
-        self.room = RetriesRoom(root, levels=" ".join(f"{seconds}s" for seconds in LEVELS_S), layer=self.disk, flush_mode=flush_mode)
+        self.room = RetriesRoom(
+            root, levels=" ".join(f"{seconds}s" for seconds in LEVELS_S), layer=self.disk, flush_mode=flush_mode, make_flusher=InlineFlusher
+        )
         self.sent: dict[int, int] = {}  # where in the log each message is
         self.backs: list[Back] = []
         self.numbers = 0

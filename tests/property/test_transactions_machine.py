@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from config_room import InlineWorker, ManualLoop
+from figures_room import Unheard
 from log_room import HOST
 from orbitmq.broker.config_file import ConfigFile
 from orbitmq.broker.offset_journal import OffsetJournal
@@ -31,6 +32,7 @@ from orbitmq.common.errors import RequestRefused
 from orbitmq.common.topic_names import HALF_TOPIC, OP_HALF_TOPIC
 from orbitmq.message import properties
 from orbitmq.message.flags import TransactionType
+from orbitmq.message.message_type import MessageType
 from orbitmq.message.record import decode_all
 from orbitmq.message.record_write import Message
 from orbitmq.message.stored_message import StoredMessage
@@ -70,12 +72,9 @@ class Settings:
     file_reserved_time = 1
 
 
-class Silent:
+class Silent(Unheard):
     """A listener that hears nothing, a delay that delays nothing."""
 
-    def stored(self, topic: str, count: int, size: int) -> None: ...
-    def refused(self, cause: str, count: int = 1) -> None: ...
-    def dead_letter(self, topic: str, group: str) -> None: ...
     def prepared(self, topic: str) -> None: ...
     def ended(self, topic: str, kind: TransactionType | None, age_ms: int) -> None: ...
     def place(self, message: Message, found: object) -> None: ...
@@ -89,8 +88,8 @@ class Overheard(OwnMessages):
         super().__init__(store, store, Silent())
         self.puts: list[tuple[Sequence[Message], Sequence[Appended]]] = []
 
-    def put(self, *messages: Message) -> Sequence[Appended]:
-        appended = super().put(*messages)
+    def put(self, *messages: Message, message_type: MessageType = MessageType.NORMAL) -> Sequence[Appended]:
+        appended = super().put(*messages, message_type=message_type)
         self.puts.append((messages, appended))
         return appended
 

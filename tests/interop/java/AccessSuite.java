@@ -4,8 +4,6 @@ import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentSkipListSet;
-import org.apache.rocketmq.acl.common.AclClientRPCHook;
-import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -19,7 +17,6 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * AccessSuite NAMESRV SCENARIO...   clients that sign with the keys of the file `key` in their home: what they may do with the topic Allowed,
@@ -29,10 +26,6 @@ public class AccessSuite extends Suite {
     public static void main(String[] args) throws Exception {
         System.setProperty("rocketmq.client.rebalance.waitInterval", "1000"); // a retry topic that comes to be is found soon
         run(AccessSuite.class, args);
-    }
-
-    private static RPCHook hook() {
-        return new AclClientRPCHook(new SessionCredentials());
     }
 
     private static DefaultMQProducer signing() throws Exception {

@@ -12,6 +12,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -29,7 +30,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * Peer NAMESRV TRACED   the other side of a conversation with the real client: each line of standard input is one order, its words separated
- * by U+001F; each thing that happens is printed as one JSON line. With TRACED = true its clients are traced. Ends with its input.
+ * by U+001F; each thing that happens is printed as one JSON line. With TRACED = true its clients are traced; with a file `key` in its home
+ * they sign. Ends with its input.
  *
  * consume GROUP TOPIC              from the first message on: a line "consumed" per message
  * consumeBySql GROUP TOPIC EXPRESSION   the same, of the messages that an SQL92 expression is true of
@@ -149,7 +151,7 @@ public class Peer extends Suite {
     private static DefaultMQProducer producer(String group) throws Exception {
         DefaultMQProducer made = PRODUCERS.get(group);
         if (made == null) {
-            made = new DefaultMQProducer(group, traced, null);
+            made = new DefaultMQProducer(group, hook(), traced, null);
             start(made);
             PRODUCERS.put(group, made);
         }
@@ -242,7 +244,7 @@ public class Peer extends Suite {
     }
 
     private static DefaultMQPushConsumer consumer(String group, String topic) throws Exception {
-        DefaultMQPushConsumer made = new DefaultMQPushConsumer(group, traced, null);
+        DefaultMQPushConsumer made = new DefaultMQPushConsumer(group, hook(), new AllocateMessageQueueAveragely(), traced, null);
         made.setNamesrvAddr(nameServer);
         made.setInstanceName(instance());
         made.setHeartbeatBrokerInterval(1_000); // one that is skipped while another is under way holds up pulls until the next

@@ -1,5 +1,6 @@
 import com.alibaba.fastjson.JSON;
 import com.alibaba.fastjson.serializer.SerializerFeature;
+import java.io.File;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -10,12 +11,15 @@ import java.util.TreeMap;
 import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.zip.CRC32;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * What the scenarios of ClientSuite and ConsumerSuite share. Each scenario is a static method without parameters; its answers are printed as
@@ -88,6 +92,11 @@ class Suite {
 
     static String instance() {
         return "suite-" + INSTANCES.incrementAndGet();
+    }
+
+    /** Signs with the keys of the file `key` in the home; null when there is none. */
+    static RPCHook hook() {
+        return new File(SessionCredentials.KEY_FILE).exists() ? new AclClientRPCHook(new SessionCredentials()) : null;
     }
 
     static DefaultMQProducer producer() throws Exception {
