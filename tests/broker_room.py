@@ -39,9 +39,9 @@ from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Handler
 from orbitmq.remoting.lanes import WaitingHandler
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.log_batch import Appended
 from orbitmq.testing.manual_clock import ManualClock
+from process_files import ProcessFiles
 from store_room import opened_store
 
 BROKER = "broker-a"
@@ -97,7 +97,7 @@ class BrokerRoom:
         self.topics = Topics(TopicRules(broker_name=BROKER), self.topics_file, self.clock, self.registered.extend)
         self.groups = Groups(GroupRules(), self.groups_file, self.clock)
         self.config_folder.mkdir(parents=True)
-        journal = OffsetJournal(self.config_folder / "consumerOffset.journal", OsFileLayer())
+        journal = OffsetJournal(self.config_folder / "consumerOffset.journal", ProcessFiles())
         self.offsets = Offsets(self._file("consumerOffset.json"), journal, self.clock)
         self.known_filters = ConsumerFilters(Bloom.of(20, 32), self._file("consumerFilter.json"), self.clock, 86_400_000)
         self.filters = Filters(self.settings, self.known_filters)

@@ -16,7 +16,7 @@ from orbitmq.message.record_read import RecordCursor
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.config import FlushMode, StoreConfig
-from orbitmq.store.file_layer import FileLayer, OsFileLayer
+from orbitmq.store.file_layer import FileLayer
 from orbitmq.store.flusher import Flusher, FlushReport
 from orbitmq.store.flushing import Flushing, Job, MakeFlusher, Reports
 from orbitmq.store.group_commit import Outcome
@@ -27,6 +27,7 @@ from orbitmq.store.queues import Queues
 from orbitmq.store.types import LogOffset, StoreTimeMs
 from orbitmq.testing.faulty_disk import FaultyDisk
 from orbitmq.testing.manual_clock import ManualClock
+from process_files import ProcessFiles
 
 TOPIC = "Topic"
 SHAPE = IndexShape(5, 8)
@@ -207,7 +208,7 @@ class FlushRoom:
 
     def saved(self, folder: Path | None = None) -> Checkpoint:
         """What the checkpoint's file says, here or in a folder that a power cut left."""
-        checkpoint = Checkpoint(OsFileLayer(), (folder or self.folder) / "checkpoint")
+        checkpoint = Checkpoint(ProcessFiles(), (folder or self.folder) / "checkpoint")
         checkpoint.load()
         checkpoint.close()
         return checkpoint

@@ -9,10 +9,11 @@ from typing import NamedTuple
 from orbitmq.message import hosts, properties
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.record_write import Message, encode
-from orbitmq.store.file_layer import FileLayer, OsFileLayer
+from orbitmq.store.file_layer import FileLayer
 from orbitmq.store.index import Index
 from orbitmq.store.index_file import IndexShape
 from orbitmq.testing.manual_clock import ManualClock
+from process_files import ProcessFiles
 
 HOST = hosts.pack("192.0.2.1", 10911)
 TIME_MS = 1_700_000_000_000
@@ -20,10 +21,8 @@ SHAPE = IndexShape(7, 20)
 ALWAYS = (0, (1 << 63) - 1)
 
 
-class UnsyncedLayer(OsFileLayer):
+class UnsyncedLayer(ProcessFiles):
     """The real files, without waiting for the disk: for tests that make thousands, and lose no power."""
-
-    __slots__ = ()
 
     def fdatasync(self, descriptor: int) -> None:
         pass
@@ -54,7 +53,7 @@ class Keyed(NamedTuple):
 
 
 def make_index(folder: Path, layer: FileLayer | None = None, shape: IndexShape = SHAPE) -> Index:
-    return Index(layer or OsFileLayer(), folder, ManualClock(TIME_MS), shape)
+    return Index(layer or ProcessFiles(), folder, ManualClock(TIME_MS), shape)
 
 
 def loaded(folder: Path, shape: IndexShape = SHAPE) -> Index:

@@ -15,11 +15,12 @@ from orbitmq.message.record import RecordLimits
 from orbitmq.message.record_write import Message
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.file_layer import FileLayer, OsFileLayer
+from orbitmq.store.file_layer import FileLayer
 from orbitmq.store.log_batch import Appended
 from orbitmq.store.log_scan import LogScan
 from orbitmq.store.queue_offsets import QueueOffsets
 from orbitmq.store.types import LogOffset, StoreTimeMs
+from process_files import ProcessFiles
 
 HOST = hosts.pack("192.0.2.1", 10911)
 NOW_MS = 1_700_000_000_000
@@ -34,7 +35,7 @@ def message(body: bytes = b"hello", topic: bytes = b"Topic", **fields: Any) -> M
 def new_log(folder: Path, layer: FileLayer | None = None, **settings: Any) -> CommitLog:
     """A log below `folder`, of files of 4 KiB unless told otherwise, not loaded."""
     config = replace(StoreConfig(root=folder, commit_log_file_size=FILE_SIZE, limits=LIMITS), **settings)
-    return CommitLog(layer or OsFileLayer(), config, HOST, QueueOffsets())
+    return CommitLog(layer or ProcessFiles(), config, HOST, QueueOffsets())
 
 
 def loaded_log(folder: Path, layer: FileLayer | None = None, **settings: Any) -> CommitLog:

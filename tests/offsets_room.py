@@ -8,26 +8,11 @@ from config_room import InlineWorker, ManualLoop
 from orbitmq.broker.config_file import ConfigFile
 from orbitmq.broker.offset_journal import OffsetJournal
 from orbitmq.broker.offsets import Offsets
-from orbitmq.store.file_layer import FileLayer, OsFileLayer
+from orbitmq.store.file_layer import FileLayer
 from orbitmq.testing.manual_clock import ManualClock
+from process_files import ProcessFiles
 
 State = dict[str, dict[int, int]]
-
-
-class _Files(OsFileLayer):
-    """Knows which descriptors are open, so that a kill can close them."""
-
-    def __init__(self) -> None:
-        self.descriptors: set[int] = set()
-
-    def open(self, path: Path, *, create: bool = False) -> int:
-        descriptor = super().open(path, create=create)
-        self.descriptors.add(descriptor)
-        return descriptor
-
-    def close(self, descriptor: int) -> None:
-        self.descriptors.remove(descriptor)
-        super().close(descriptor)
 
 
 class OffsetsRoom:
@@ -39,7 +24,7 @@ class OffsetsRoom:
         self.loop = ManualLoop()
         self.worker = InlineWorker()
         self.clock = ManualClock()
-        self._own_files = _Files()
+        self._own_files = ProcessFiles()
         self.file = ConfigFile(self.path, self.worker, self.loop)
         self.journal = OffsetJournal(self.journal_path, files or self._own_files)
         self.offsets = Offsets(self.file, self.journal, self.clock, version_step=version_step, state_version=lambda: 4)
@@ -53,8 +38,7 @@ class OffsetsRoom:
 
     def be_killed(self) -> None:
         """What the operating system does for a process that is gone."""
-        for descriptor in list(self._own_files.descriptors):
-            self._own_files.close(descriptor)
+        self._own_files.end()
 
     def state(self) -> State:
         """All offsets by group@topic, as the public face tells them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import select
 import socket
 import ssl
 import struct
@@ -147,6 +148,12 @@ class Peer:
     def address(self) -> str:
         host, port = self.writer.get_extra_info("sockname")[:2]
         return f"{host}:{port}"
+
+    def has_bytes(self) -> bool:
+        """Whether something that the server sent is there to be read from the socket, now."""
+        poll = select.poll()
+        poll.register(self.writer.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     def write(self, data: bytes) -> None:
         self.writer.write(data)

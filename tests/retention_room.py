@@ -36,6 +36,7 @@ class ClockedLayer(UnsyncedLayer):
     """Real files, last written when the test says so."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.written_ms: dict[str, int] = {}  # by name
 
     def modified_ms(self, path: Path) -> int:

@@ -27,10 +27,10 @@ from orbitmq.message.record import decode_all
 from orbitmq.message.record_write import Message
 from orbitmq.message.stored_message import StoredMessage
 from orbitmq.protocol.codes import RequestCode
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.log_batch import Appended
 from orbitmq.store.types import QueueKey, QueueOffset
 from orbitmq.testing.forgetful_disk import ForgetfulDisk
+from process_files import ProcessFiles
 from store_room import opened_store
 
 BACK = RequestCode.CONSUMER_SEND_MSG_BACK
@@ -90,7 +90,7 @@ class RetriesRoom(BrokerRoom):
             busy=lambda: None,
             told=self.told.append,
         )
-        journal = OffsetJournal(self.config_folder / "delayOffset.journal", OsFileLayer())
+        journal = OffsetJournal(self.config_folder / "delayOffset.journal", ProcessFiles())
         store = self.store
         progress = LevelProgress(self._file("delayOffset.json"), journal, self.clock, lambda: store.log.flushed_offset, version_step=200)
         levels = Levels(delay_levels_ms(self._delay_settings.message_delay_level))

@@ -11,7 +11,7 @@ from orbitmq.message import properties
 from orbitmq.message.record import RecordLimits, decode_all
 from orbitmq.message.record_write import Message
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.file_layer import FileLayer, OsFileLayer
+from orbitmq.store.file_layer import FileLayer
 from orbitmq.store.flusher import Flusher
 from orbitmq.store.flushing import Job, MakeFlusher
 from orbitmq.store.index_file import IndexShape
@@ -19,6 +19,7 @@ from orbitmq.store.message_store import MessageStore
 from orbitmq.store.topic_lives import TopicLives
 from orbitmq.store.types import QueueKey, QueueOffset
 from orbitmq.testing.manual_clock import ManualClock
+from process_files import ProcessFiles
 
 QUEUE = QueueKey("orders", 0)
 FILE_SIZE = 4096
@@ -52,7 +53,7 @@ def new_store(
         limits=RecordLimits(body_size_max=2048, around_body_size_max=2048),
     )
     changed = replace(config, **settings)
-    return MessageStore(layer or OsFileLayer(), clock or ManualClock(NOW_MS), changed, HOST, lives=lives, make_flusher=make_flusher)
+    return MessageStore(layer or ProcessFiles(), clock or ManualClock(NOW_MS), changed, HOST, lives=lives, make_flusher=make_flusher)
 
 
 def opened_store(root: Path, layer: FileLayer | None = None, clock: ManualClock | None = None, **settings: Any) -> MessageStore:

@@ -38,8 +38,8 @@ from orbitmq.protocol.bodies.groups import GroupConfig
 from orbitmq.protocol.bodies.nameserver import TopicConfig
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command import RemotingCommand
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.testing.faulty_disk import FaultyDisk
+from process_files import ProcessFiles
 
 TOPIC, GROUP = "Orders", "billing"
 BROADCASTING = replace(FROM_FIRST, message_model=MessageModel.BROADCASTING)
@@ -258,7 +258,7 @@ async def started(
             return Broker(config)
         root = Path(config.store_path_root_dir)
         root.mkdir(parents=True, exist_ok=True)
-        work.disk = FaultyDisk(OsFileLayer(), root)
+        work.disk = FaultyDisk(ProcessFiles(), root)
         return Broker(config, layer=work.disk)
 
     cluster = EmbeddedCluster(ClusterSettings(store=store, broker={**KEYS, "brokerFastFailureEnable": "false", **keys}), make_broker=make)

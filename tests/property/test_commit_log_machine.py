@@ -22,9 +22,9 @@ from log_room import HOST, NOW_MS, contents, message, new_log, place_of
 from orbitmq.common.errors import MessageIllegal, WriteFailed
 from orbitmq.message.record_write import record_size
 from orbitmq.store.commit_log import CommitLog
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset, StoreTimeMs
 from orbitmq.testing.faulty_disk import FaultyDisk
+from process_files import ProcessFiles
 
 FILE_SIZE = 1024
 TOPICS = st.sampled_from([b"A", b"B"])
@@ -56,7 +56,7 @@ class CommitLogMachine(RuleBasedStateMachine):
         self.now_ms = self.store_time = NOW_MS
         self.first = self.end = self.batch_end = self.flushed = 0
         self.root.mkdir()
-        self.start(FaultyDisk(OsFileLayer(), self.root))
+        self.start(FaultyDisk(ProcessFiles(), self.root))
 
     @property
     def root(self) -> Path:
@@ -191,7 +191,7 @@ class CommitLogMachine(RuleBasedStateMachine):
         self.lives += 1
         self.disk.power_cut(self.root, Random(seed))
         shutil.rmtree(self.folder / str(self.lives - 1))
-        self.start(FaultyDisk(OsFileLayer(), self.root, seed=self.lives))
+        self.start(FaultyDisk(ProcessFiles(), self.root, seed=self.lives))
         scan, _ = contents(self.log, self.log.min_offset, check_record=True)
         found = sum(kept.offset + kept.size <= scan.offset for kept in self.committed)
         assert found >= len(must), "a flushed record is lost"

@@ -16,10 +16,10 @@ from index_room import UnsyncedLayer
 from log_room import NOW_MS
 from orbitmq.common.errors import StoreError
 from orbitmq.store import queue_manifest
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.index_file import IndexShape
 from orbitmq.testing.faulty_disk import FaultyDisk
 from orbitmq.testing.manual_clock import ManualClock
+from process_files import ProcessFiles
 from store_room import InlineFlusher, new_store, order
 
 SHAPE = IndexShape(slots=7, entries=40)
@@ -140,7 +140,7 @@ def test_a_manifest_that_is_written_while_the_store_runs_proves_the_index_after_
         store.flushing.run_in_worker(lambda: None).result(60)  # behind the manifest, if it is being written
         if (tmp_path / "queues.manifest").exists():
             break
-    manifest = queue_manifest.read(OsFileLayer(), tmp_path)
+    manifest = queue_manifest.read(ProcessFiles(), tmp_path)
     assert manifest is not None
     assert manifest.index is not None
     assert sum(file.header.entry_count - 1 for file in manifest.index.files) == 180

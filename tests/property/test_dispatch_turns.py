@@ -80,6 +80,7 @@ def test_whatever_comes_in_whatever_turns_queues_index_and_arrivals_have_it(
         assert found == expected
     for (topic, text), offsets in keys.items():
         assert sorted(room.index.query(topic, text, 1000, 0, 1 << 62).offsets) == offsets
+    room.close()
 
 
 def test_what_was_dispatched_is_dispatched_again_without_a_trace_but_its_arrival(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -14,12 +14,12 @@ from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.record_write import Message
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.consume_queue import Boundary
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.index_file import IndexShape
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.reads import GetStatus
 from orbitmq.store.types import QueueKey, QueueOffset, StoreTimeMs
 from orbitmq.testing.manual_clock import ManualClock
+from process_files import ProcessFiles
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 QUEUES = [QueueKey(topic, number) for topic in ("a", "orders") for number in (0, 1)]
@@ -39,7 +39,7 @@ class MessageStoreMachine(RuleBasedStateMachine):
         config = StoreConfig(
             root=Path(self.folder.name), commit_log_file_size=2048, queue_file_size=100, index_shape=IndexShape(slots=5, entries=12)
         )
-        self.store = MessageStore(OsFileLayer(), self.clock, config, HOST)
+        self.store = MessageStore(ProcessFiles(), self.clock, config, HOST)
         self.store.open()
 
     @rule(queue=st.sampled_from(QUEUES), body=st.binary(max_size=300), key=st.sampled_from(["k1", "k2", "k3"]))

@@ -37,12 +37,12 @@ from orbitmq.message.record import decode_all
 from orbitmq.message.record_write import Message
 from orbitmq.message.stored_message import StoredMessage
 from orbitmq.store.config import FlushMode, StoreConfig
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.index_file import IndexShape
 from orbitmq.store.log_batch import Appended
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset
 from orbitmq.testing.manual_clock import ManualClock
+from process_files import ProcessFiles
 
 TOPIC, GROUP = "orders", "ledger"
 INTERVAL_MS, TIMEOUT_MS, CHECKS_MAX, IMMUNITY_S = 30_000, 6_000, 3, 100
@@ -150,10 +150,10 @@ class TransactionsMachine(RuleBasedStateMachine):
             queue_file_size=200,
             index_shape=IndexShape(slots=20, entries=100),
         )
-        self.store = MessageStore(OsFileLayer(), self.clock, config, HOST)
+        self.store = MessageStore(ProcessFiles(), self.clock, config, HOST)
         self.store.open()
         self.own = Overheard(self.store)
-        journal = OffsetJournal(self.root / "consumerOffset.journal", OsFileLayer())
+        journal = OffsetJournal(self.root / "consumerOffset.journal", ProcessFiles())
         self.offsets = Offsets(ConfigFile(self.root / "consumerOffset.json", InlineWorker(), ManualLoop()), journal, self.clock)
         self.offsets.load()
         self.transactions = Transactions(

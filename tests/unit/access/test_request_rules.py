@@ -23,7 +23,7 @@ from orbitmq.protocol.bodies.subscriptions import SubscriptionData
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.named_resources import NAMING_FIELDS, ResourceKind
-from orbitmq.store.file_layer import OsFileLayer
+from process_files import ProcessFiles
 
 # What only administrators may do: accounts with `admin: true`, and super users.
 ONLY_ADMINISTRATORS = {
@@ -37,7 +37,7 @@ ONLY_ADMINISTRATORS = {
 def served_by_a_broker(tmp_path: Path) -> set[int]:
     async def build() -> set[int]:
         config = load_broker(flags={"storePathRootDir": str(tmp_path)}).settings
-        parts = Parts(config, SystemClock(), OsFileLayer(), asyncio.get_running_loop())
+        parts = Parts(config, SystemClock(), ProcessFiles(), asyncio.get_running_loop())
         serving = Serving(parts)
         await parts.client.close()
         return set(serving.dispatcher.codes)

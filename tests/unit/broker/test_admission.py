@@ -19,9 +19,9 @@ from orbitmq.protocol import frame
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.store.config import FlushMode
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.testing.faulty_disk import FaultyDisk
 from orbitmq.testing.manual_clock import ManualClock
+from process_files import ProcessFiles
 from store_room import opened_store, order
 
 V2 = RequestCode.SEND_MESSAGE_V2
@@ -170,7 +170,7 @@ def test_a_remark_names_the_wait_its_cause_and_what_to_do(
 
 
 def test_the_store_knows_how_long_its_writes_of_the_log_took(tmp_path: Path) -> None:
-    clock, disk = ManualClock(), FaultyDisk(OsFileLayer(), tmp_path)
+    clock, disk = ManualClock(), FaultyDisk(ProcessFiles(), tmp_path)
     store = opened_store(tmp_path, disk, clock)
 
     def stall(elapsed_ms: int) -> None:
@@ -254,7 +254,7 @@ def test_sends_are_refused_both_ways_while_the_loop_is_late_again_and_again(room
 
 @pytest.mark.parametrize("hot", [True, False], ids=["hot", "general"])
 def test_no_more_messages_wait_for_the_disk_than_may(tmp_path: Path, hot: bool) -> None:
-    disk, synced = FaultyDisk(OsFileLayer(), tmp_path), threading.Event()
+    disk, synced = FaultyDisk(ProcessFiles(), tmp_path), threading.Event()
     room = HotRoom(tmp_path, hot=hot, flush_mode=FlushMode.SYNC, layer=disk)
     room.settings.send_thread_pool_queue_capacity = 5
     room.turn((2, sends(1)[0]))  # which makes the file
@@ -285,7 +285,7 @@ def test_no_more_messages_wait_for_the_disk_than_may(tmp_path: Path, hot: bool) 
 
 @pytest.mark.parametrize("hot", [True, False], ids=["hot", "general"])
 def test_a_disk_that_is_full_is_told_with_its_use_the_limit_and_the_remedy(tmp_path: Path, hot: bool) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     room = HotRoom(tmp_path, hot=hot, layer=disk)
     (folder,) = room.store.config.log_folders()
     disk.ratios[folder] = 0.952

@@ -16,8 +16,8 @@ from config_room import DiskCalls, Killed
 from offsets_room import OffsetsRoom, State
 from orbitmq.common import atomic_file
 from orbitmq.protocol import fastjson
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.testing.faulty_disk import FaultyDisk
+from process_files import ProcessFiles
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_kill_loses_nothing_that_was_flushed(room: OffsetsRoom, tmp_path: Path
 
 
 def test_a_turn_is_one_write_and_a_turn_without_change_none(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     room = OffsetsRoom(tmp_path, disk)
     writes = disk.calls["pwrite"]
     for offset in range(100):
@@ -207,7 +207,7 @@ def test_commits_before_the_first_save_ever_survive_a_kill(room: OffsetsRoom, tm
 def test_a_full_disk_is_told_and_what_it_refused_is_written_when_there_is_room_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     room = OffsetsRoom(tmp_path, disk)
     room.offsets.commit("g", "T", 0, 1)
     disk.fail("pwrite", errno.ENOSPC, times=2, partial_bytes=7)
@@ -223,7 +223,7 @@ def test_a_full_disk_is_told_and_what_it_refused_is_written_when_there_is_room_a
 
 @pytest.mark.parametrize("call", ["open", "pwrite", "rename"])
 def test_a_journal_that_cannot_begin_anew_goes_on(tmp_path: Path, call: str, caplog: pytest.LogCaptureFixture) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     room = OffsetsRoom(tmp_path, disk)
     room.offsets.commit("g", "T", 0, 1)
     room.offsets.flush()
@@ -240,7 +240,7 @@ def test_a_journal_that_cannot_begin_anew_goes_on(tmp_path: Path, call: str, cap
 
 
 def test_a_save_that_the_journal_could_not_announce_waits(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     room = OffsetsRoom(tmp_path, disk)
     room.offsets.commit("g", "T", 0, 1)
     room.offsets.flush()
@@ -259,7 +259,7 @@ def test_a_power_cut_loses_at_most_what_came_after_the_last_save(tmp_path: Path,
     """The JSON is synced by itself; of the journal, which is not, anything may be left."""
     store = tmp_path / "store"
     store.mkdir()
-    disk = FaultyDisk(OsFileLayer(), store, seed=seed)
+    disk = FaultyDisk(ProcessFiles(), store, seed=seed)
     room = OffsetsRoom(store, disk)
     for offset in range(1, 6):
         room.offsets.commit("g", "T", 0, offset)

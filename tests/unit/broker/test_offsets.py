@@ -15,9 +15,9 @@ from orbitmq.common.errors import DamagedFile, StoreError
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.nameserver import DataVersion
 from orbitmq.protocol.bodies.offsets import ConsumerOffsets
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.types import QueueKey
 from orbitmq.testing.faulty_disk import FaultyDisk
+from process_files import ProcessFiles
 
 
 @pytest.fixture
@@ -65,14 +65,14 @@ def test_a_commit_below_zero_leaves_how_far_the_group_is(room: OffsetsRoom, capl
 
 
 def test_a_start_on_a_disk_that_fails_says_which_file_and_what_to_do(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     disk.fail("pwrite", errno.EIO)
     with pytest.raises(StoreError, match=r"consumerOffset\.journal cannot be written: .*Input/output error; free or mend its disk"):
         OffsetsRoom(tmp_path, disk)
 
 
 def test_on_a_full_disk_the_journal_begins_when_there_is_room(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     room = OffsetsRoom(tmp_path, disk)
     room.offsets.commit("g", "T", 0, 5)
     assert room.offsets.flush()
@@ -81,10 +81,10 @@ def test_on_a_full_disk_the_journal_begins_when_there_is_room(tmp_path: Path) ->
     assert again.offsets.query("g", "T", 0) == 5
     again.offsets.commit("g", "T", 0, 7)
     assert not again.offsets.flush()
-    assert OffsetsRoom(tmp_path, OsFileLayer()).offsets.query("g", "T", 0) == 5
+    assert OffsetsRoom(tmp_path, ProcessFiles()).offsets.query("g", "T", 0) == 5
     disk.heal()
     assert again.offsets.flush()
-    assert OffsetsRoom(tmp_path, OsFileLayer()).offsets.query("g", "T", 0) == 7
+    assert OffsetsRoom(tmp_path, ProcessFiles()).offsets.query("g", "T", 0) == 7
 
 
 def test_the_version_moves_with_every_so_many_commits(tmp_path: Path) -> None:

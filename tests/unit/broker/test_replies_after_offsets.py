@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -44,8 +43,7 @@ class WatchedJournal(OsFileLayer):
 
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> None:
         if self.peer is not None and descriptor in self._journals:
-            readable, _, _ = select.select([self.peer.writer.get_extra_info("socket").fileno()], [], [], 0)
-            self.bytes_came_first.append(bool(readable))
+            self.bytes_came_first.append(self.peer.has_bytes())
         super().pwrite(descriptor, data, offset)
 
 

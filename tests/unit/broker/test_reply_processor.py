@@ -21,8 +21,8 @@ from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Processor
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.testing.faulty_disk import FaultyDisk
+from process_files import ProcessFiles
 from retries_room import RetriesRoom, retry_fields
 
 REPLIES = "DefaultCluster_REPLY_TOPIC"
@@ -124,7 +124,7 @@ def test_replies_need_not_be_stored(room: Room) -> None:
 
 
 def test_a_reply_that_was_brought_is_not_refused_because_the_disk_is_full(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path / "store")
+    disk = FaultyDisk(ProcessFiles(), tmp_path / "store")
     room = Room(tmp_path, layer=disk)
     try:
         disk.fail("pwrite", errno.ENOSPC, times=100)

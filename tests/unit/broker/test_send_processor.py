@@ -25,9 +25,9 @@ from orbitmq.protocol.bodies.groups import GroupConfig
 from orbitmq.protocol.bodies.nameserver import TopicConfig
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.store.config import FlushMode
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.types import QueueKey, QueueOffset
 from orbitmq.testing.faulty_disk import FaultyDisk
+from process_files import ProcessFiles
 
 V2 = RequestCode.SEND_MESSAGE_V2
 NAMES = {
@@ -249,7 +249,7 @@ def test_with_sync_flush_the_sender_hears_when_the_disk_has_it_unless_it_does_no
 
 
 def test_a_disk_that_fails_is_told_to_who_waits_and_to_who_comes_after(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     room = Room(tmp_path, layer=disk, flush_mode=FlushMode.SYNC)
     room.begin(room.sends, V2, fields({"WAIT": "false"}), b"so that the files are there")
     room.store.flush()

@@ -19,11 +19,11 @@ from orbitmq.broker.delay.timer_rules import Wheel, timing_of
 from orbitmq.broker.delay.timer_wheel import Slot, TimerWheel
 from orbitmq.message.properties import REAL_TOPIC
 from orbitmq.message.tags import java_hash
-from orbitmq.store.file_layer import OsFileLayer
+from process_files import ProcessFiles
 
 GOLDEN = "store-5.5.0/timer/store"
 WHEEL_RULES = Wheel(1000, 172_800)
-LAYER = OsFileLayer()
+LAYER = ProcessFiles()
 
 
 def golden(name: str) -> bytes:

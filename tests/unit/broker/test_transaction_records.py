@@ -26,11 +26,11 @@ from orbitmq.protocol import frame
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.index_file import IndexShape
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.types import LogOffset
 from orbitmq.testing.manual_clock import ManualClock
+from process_files import ProcessFiles
 from transactions_room import Nothing
 
 QUESTIONS = [each for each in frames() if each.request_code == RequestCode.CHECK_TRANSACTION_STATE and each.name.startswith("frames-5.5.0")]
@@ -116,9 +116,9 @@ def test_what_was_open_in_a_store_of_the_original_is_open_here(folder: str, tmp_
         index_shape=IndexShape(slots=int(said["maxHashSlotNum"]), entries=int(said["maxIndexNum"])),
     )
     clock = ManualClock(golden(folder, OP_HALF_TOPIC)[-1].store_time_ms + 60_000)
-    store = MessageStore(OsFileLayer(), clock, config, HOST)
+    store = MessageStore(ProcessFiles(), clock, config, HOST)
     store.open()
-    journal = OffsetJournal(root / "config/consumerOffset.journal", OsFileLayer())
+    journal = OffsetJournal(root / "config/consumerOffset.journal", ProcessFiles())
     offsets = Offsets(ConfigFile(root / "config/consumerOffset.json", InlineWorker(), ManualLoop()), journal, clock)
     offsets.load()
     transactions = Transactions(

@@ -12,8 +12,8 @@ import pytest
 from broker_process import SMALL_FILES
 from orbitmq.cli import mqbroker
 from orbitmq.embedded.cluster import free_port
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.store_lock import StoreLock
+from process_files import ProcessFiles
 
 
 def started(folder: Path, port: int | None = None, **keys: str) -> int:
@@ -49,7 +49,7 @@ def test_tables_that_cannot_be_read_are_253(tmp_path: Path, capsys: pytest.Captu
 def test_what_only_stands_in_its_way_is_255(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert started(tmp_path, taken.getsockname()[1]) == 255
-    lock = StoreLock(OsFileLayer(), tmp_path / "store")
+    lock = StoreLock(ProcessFiles(), tmp_path / "store")
     lock.acquire()
     assert started(tmp_path) == 255
     lock.release()

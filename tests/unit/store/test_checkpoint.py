@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from orbitmq.store.checkpoint import Checkpoint
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.testing.faulty_disk import FaultyDisk
+from process_files import ProcessFiles
 
 
 def loaded(path: Path) -> Checkpoint:
-    checkpoint = Checkpoint(OsFileLayer(), path)
+    checkpoint = Checkpoint(ProcessFiles(), path)
     checkpoint.load()
     return checkpoint
 
@@ -61,7 +61,7 @@ def test_power_loss_leaves_the_old_numbers_or_the_new(tmp_path: Path) -> None:
     for seed in range(20):
         folder = tmp_path / f"disk{seed}"
         folder.mkdir()
-        disk = FaultyDisk(OsFileLayer(), folder, seed=seed)
+        disk = FaultyDisk(ProcessFiles(), folder, seed=seed)
         checkpoint = Checkpoint(disk, folder / "checkpoint")
         checkpoint.load()
         checkpoint.log_time_ms = checkpoint.queues_offset = 1

@@ -15,9 +15,9 @@ from orbitmq.message.layout import MAGIC_BLANK
 from orbitmq.message.record import RecordLimits, decode
 from orbitmq.message.record_write import record_size
 from orbitmq.store.commit_log import CommitLog
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset
 from orbitmq.testing.faulty_disk import FaultyDisk
+from process_files import ProcessFiles
 
 RECORD = record_size(message(), HOST)
 
@@ -122,7 +122,7 @@ def test_a_batch_of_messages_is_not_divided_between_files(log: CommitLog) -> Non
 
 
 def test_one_commit_writes_each_touched_file_once(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     log = new_log(tmp_path, disk)
     for _ in range(3 * FILE_SIZE // RECORD):
         log.append(message(), NOW_MS)
@@ -174,7 +174,7 @@ def test_a_record_checksum_is_added_when_configured(tmp_path: Path) -> None:
 def test_a_commit_that_fails_leaves_the_log_as_it_was_and_a_later_one_succeeds(
     kind: str, error: int, partial_bytes: int, after: int, tmp_path: Path
 ) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     log = new_log(tmp_path, disk)
     append(log, 5)
     before = (log.end_offset, log.flushed_offset, log.last_store_time_ms, dict(log.offsets))
@@ -197,7 +197,7 @@ def test_a_commit_that_fails_leaves_the_log_as_it_was_and_a_later_one_succeeds(
 
 
 def test_what_a_failed_commit_left_is_cleared_before_the_next_even_if_that_takes_several_tries(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     log = new_log(tmp_path, disk)
     append(log, 2)
     for _ in range(5):
@@ -218,7 +218,7 @@ def test_what_a_failed_commit_left_is_cleared_before_the_next_even_if_that_takes
 
 
 def test_a_failed_flush_makes_the_log_read_only_for_good_and_keeps_the_reason(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     log = new_log(tmp_path, disk)
     append(log, 3)
     job = log.begin_flush()
@@ -234,7 +234,7 @@ def test_a_failed_flush_makes_the_log_read_only_for_good_and_keeps_the_reason(tm
 
 
 def test_a_commit_whose_leftovers_cannot_be_synced_away_makes_the_log_read_only(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     log = new_log(tmp_path, disk)
     append(log, 2)
     log.append(message(), NOW_MS)
@@ -248,7 +248,7 @@ def test_a_commit_whose_leftovers_cannot_be_synced_away_makes_the_log_read_only(
 
 
 def test_a_flush_here_and_now_that_fails_is_not_tried_again(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     log = new_log(tmp_path, disk)
     append(log, 3)
     disk.fail("fdatasync", errno.EIO)

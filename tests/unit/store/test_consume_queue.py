@@ -13,11 +13,12 @@ from orbitmq.store.consume_queue import ENTRY, ENTRY_SIZE, Boundary, ConsumeQueu
 from orbitmq.store.consume_queue_ext import ConsumeQueueExt, ExtUnit
 from orbitmq.store.entry_queue import whole_entries
 from orbitmq.store.entry_scan import FILLER_SIZE
-from orbitmq.store.file_layer import FileLayer, OsFileLayer
+from orbitmq.store.file_layer import FileLayer
 from orbitmq.store.open_files import OpenFiles
 from orbitmq.store.queue_files import QueueFiles
 from orbitmq.store.types import LogOffset, QueueOffset, StoreTimeMs
 from orbitmq.testing.faulty_disk import FaultyDisk
+from process_files import ProcessFiles
 
 PER_FILE = 5
 FILE_SIZE = PER_FILE * ENTRY_SIZE
@@ -26,7 +27,7 @@ NO_END = 1 << 62
 
 
 def make_queue(folder: Path, layer: FileLayer | None = None, ext_file_size: int = 0) -> ConsumeQueue:
-    files = OpenFiles(layer or OsFileLayer())
+    files = OpenFiles(layer or ProcessFiles())
     ext = ConsumeQueueExt(QueueFiles(files, str(folder / "ext"), ext_file_size)) if ext_file_size else None
     return ConsumeQueue(QueueFiles(files, str(folder / "queue"), FILE_SIZE), ext)
 
@@ -78,7 +79,7 @@ def test_entries_are_read_when_they_are_committed_and_over_files(tmp_path: Path)
 
 
 def test_a_batch_of_entries_is_one_write_for_each_file(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     queue = make_queue(tmp_path, disk)
     put(queue, range(5))
     queue.commit()
@@ -155,7 +156,7 @@ def test_a_gap_of_more_than_a_file_is_filled_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("after", range(5))
 @pytest.mark.parametrize("kind", ["pwrite", "truncate", "sync_dir", "open", "fdatasync"])
 def test_what_the_disk_does_not_take_can_be_put_again(tmp_path: Path, kind: str, after: int) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     queue = make_queue(tmp_path, disk)
     put(queue, range(5))
     queue.commit()

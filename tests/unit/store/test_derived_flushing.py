@@ -11,9 +11,9 @@ from flush_room import FlushRoom, fail_next_sync, fill_index, syncs
 from orbitmq.common.errors import StoreError
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.derived_flush import JOB_FILES_MAX, CheckpointJob
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.index import IndexFlushJob
 from orbitmq.store.open_files import FilesFlushJob
+from process_files import ProcessFiles
 
 EIO = errno.EIO
 THOROUGH_MS = 60_000
@@ -258,7 +258,7 @@ def test_a_checkpoint_that_says_nothing_new_is_not_written_again(room: FlushRoom
 
 
 def test_what_the_checkpoint_claims_of_records_that_were_cut_off_is_taken_back(tmp_path: Path) -> None:
-    before = Checkpoint(OsFileLayer(), tmp_path / "checkpoint")
+    before = Checkpoint(ProcessFiles(), tmp_path / "checkpoint")
     before.load()
     before.log_time_ms = before.queues_time_ms = before.index_time_ms = 10**15
     before.queues_offset, before.confirmed_offset = 10**6, 7

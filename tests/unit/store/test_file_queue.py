@@ -10,15 +10,15 @@ from threading import Event
 import pytest
 
 from orbitmq.common.errors import StoreError
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.file_queue import FileQueue, file_name
 from orbitmq.testing.faulty_disk import FaultyDisk
+from process_files import ProcessFiles
 
 SIZE = 1000
 
 
 def queue_in(folder: Path) -> FileQueue:
-    return FileQueue(OsFileLayer(), [folder], SIZE)
+    return FileQueue(ProcessFiles(), [folder], SIZE)
 
 
 def make_files(folder: Path, *starts: int, size: int = SIZE) -> None:
@@ -90,7 +90,7 @@ def test_a_file_twice_is_refused(tmp_path: Path) -> None:
     make_files(tmp_path / "a", 0, 1000)
     make_files(tmp_path / "b", 1000)
     with pytest.raises(StoreError, match="is there twice"):
-        FileQueue(OsFileLayer(), [tmp_path / "a", tmp_path / "b"], SIZE).load()
+        FileQueue(ProcessFiles(), [tmp_path / "a", tmp_path / "b"], SIZE).load()
 
 
 def test_a_file_that_is_not_named_after_a_multiple_is_refused(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_what_is_no_log_file_is_left_alone(tmp_path: Path) -> None:
 
 def test_folders_take_turns_and_a_full_one_is_passed_over(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("b", "a", "c")]
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     disk.ratios = dict.fromkeys(folders, 0.5)
     queue = FileQueue(disk, folders, SIZE, full_ratio=0.85)
     assert [queue.roll(start).path.parent.name for start in (0, 1000, 2000, 3000)] == ["a", "b", "c", "a"]
@@ -123,11 +123,11 @@ def test_folders_take_turns_and_a_full_one_is_passed_over(tmp_path: Path) -> Non
 
 def test_no_file_is_made_in_a_read_only_folder(tmp_path: Path) -> None:
     make_files(tmp_path / "old", 0)
-    queue = FileQueue(OsFileLayer(), [tmp_path / "old", tmp_path / "new"], SIZE, read_only_folders=[tmp_path / "old"])
+    queue = FileQueue(ProcessFiles(), [tmp_path / "old", tmp_path / "new"], SIZE, read_only_folders=[tmp_path / "old"])
     queue.load()
     assert queue.roll(1000).path.parent.name == "new"
     with pytest.raises(StoreError, match="no folder to write to"):
-        FileQueue(OsFileLayer(), [tmp_path], SIZE, read_only_folders=[tmp_path])
+        FileQueue(ProcessFiles(), [tmp_path], SIZE, read_only_folders=[tmp_path])
 
 
 def test_the_prepared_file_is_the_next(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_the_prepared_file_is_the_next(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_being_prepared_is_waited_for(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     queue = FileQueue(disk, [tmp_path], SIZE)
     queue.roll(0)
     begun, go_on = Event(), Event()
@@ -165,7 +165,7 @@ def test_a_file_that_is_being_prepared_is_waited_for(tmp_path: Path) -> None:
 
 def test_a_file_that_could_not_be_made_leaves_nothing_and_can_be_made_later(tmp_path: Path) -> None:
     for kind in ("truncate", "fdatasync", "sync_dir"):
-        disk = FaultyDisk(OsFileLayer(), tmp_path)
+        disk = FaultyDisk(ProcessFiles(), tmp_path)
         queue = FileQueue(disk, [tmp_path], SIZE)
         disk.fail(kind, errno.ENOSPC, times=2)
         with pytest.raises(OSError, match="No space"):
@@ -239,7 +239,7 @@ def test_a_reader_of_a_deleted_file_reads_on(tmp_path: Path) -> None:
 
 
 def test_a_closed_file_opens_again_and_a_held_one_stays_open_until_released(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     queue = FileQueue(disk, [tmp_path], SIZE)
     queue.write(0, b"x" * 10)
     queue.end_offset = 10

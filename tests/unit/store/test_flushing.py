@@ -12,11 +12,11 @@ import pytest
 
 from orbitmq.common.errors import StoreError
 from orbitmq.store.config import FlushMode, StoreConfig
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.flush import Due, FlushSchedule, dirty_pages
 from orbitmq.store.flusher import Flusher, FlushReport
 from orbitmq.store.group_commit import GroupCommit, Outcome
 from orbitmq.testing.faulty_disk import FaultyDisk
+from process_files import ProcessFiles
 
 PAGE = 4096
 
@@ -103,7 +103,7 @@ class Desk:
     """A flusher whose reports are kept."""
 
     def __init__(self, folder: Path) -> None:
-        self.disk = FaultyDisk(OsFileLayer(), folder)
+        self.disk = FaultyDisk(ProcessFiles(), folder)
         self.reports: Queue[list[FlushReport[Job]]] = Queue()
         self.flusher: Flusher[Job] = Flusher(self.disk, self.reports.put)
         self.descriptors = [self.disk.open(folder / str(number), create=True) for number in range(3)]
@@ -177,7 +177,7 @@ def test_a_listener_that_fails_does_not_end_the_thread(tmp_path: Path, caplog: p
         heard.put(reports[0].job.name)
         raise RuntimeError("the loop is closed")
 
-    flusher: Flusher[Job] = Flusher(OsFileLayer(), listen)
+    flusher: Flusher[Job] = Flusher(ProcessFiles(), listen)
     flusher.start()
     for name in ("one", "two"):
         flusher.submit(Job((), name))

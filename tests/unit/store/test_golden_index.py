@@ -12,11 +12,11 @@ from orbitmq.message import properties
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.record_write import encode
 from orbitmq.store.checkpoint import Checkpoint
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.index import Index
 from orbitmq.store.index_file import IndexShape
 from orbitmq.store.types import LogOffset
 from orbitmq.testing.manual_clock import ManualClock
+from process_files import ProcessFiles
 
 READ_BACK = golden_stores.read_back()
 KILLED = tuple(folder for folder in golden_stores.folders() if folder not in READ_BACK)
@@ -26,7 +26,7 @@ ALWAYS = (0, (1 << 63) - 1)
 def make_index(folder: str, index_folder: Path) -> Index:
     settings = golden_stores.settings(folder)
     shape = IndexShape(settings["maxHashSlotNum"], settings["maxIndexNum"])
-    return Index(OsFileLayer(), index_folder, ManualClock(golden_stores.records(folder)[0].store_time_ms), shape)
+    return Index(ProcessFiles(), index_folder, ManualClock(golden_stores.records(folder)[0].store_time_ms), shape)
 
 
 def put_all(index: Index, folder: str) -> None:
@@ -126,7 +126,7 @@ def test_after_a_kill_the_index_has_what_the_log_has(folder: str, tmp_path: Path
 def test_checkpoints_are_read(folder: str, tmp_path: Path) -> None:
     store = golden_stores.unpack(folder, tmp_path)
     before = (store / "checkpoint").read_bytes()
-    checkpoint = Checkpoint(OsFileLayer(), store / "checkpoint")
+    checkpoint = Checkpoint(ProcessFiles(), store / "checkpoint")
     checkpoint.load()
     records = golden_stores.records(folder)
     assert records[0].store_time_ms <= checkpoint.log_time_ms <= records[-1].store_time_ms

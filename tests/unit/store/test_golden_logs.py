@@ -13,9 +13,9 @@ from orbitmq.message.properties import CRC32
 from orbitmq.message.stored_message import StoredMessage
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.queue_offsets import QueueOffsets
 from orbitmq.store.types import QueueKey, QueueOffset, StoreTimeMs
+from process_files import ProcessFiles
 
 
 def put_down(name: str, root: Path) -> int:
@@ -73,7 +73,7 @@ def test_the_same_messages_make_the_same_files(name: str, commit_every: int, tmp
     theirs = loaded_log(tmp_path / "theirs", commit_log_file_size=size)
     messages = stored_messages(theirs)
     config = StoreConfig(root=tmp_path / "ours", commit_log_file_size=size, record_crc=has_crc(messages[0]))
-    ours = CommitLog(OsFileLayer(), config, messages[0].store_host, QueueOffsets())
+    ours = CommitLog(ProcessFiles(), config, messages[0].store_host, QueueOffsets())
     ours.files.roll(theirs.min_offset)  # a slave that joined late begins behind 0
     ours.load()
     ours.resume(theirs.min_offset, StoreTimeMs(messages[0].store_time_ms))

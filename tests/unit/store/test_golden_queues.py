@@ -12,9 +12,9 @@ import golden_stores
 from orbitmq.store.batch_consume_queue import BatchEntry
 from orbitmq.store.consume_queue import ENTRY, ENTRY_SIZE, Boundary
 from orbitmq.store.consume_queue_ext import ADDRESS_BASE, is_ext_address
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.queues import Queues
 from orbitmq.store.types import LogOffset, QueueOffset, StoreTimeMs
+from process_files import ProcessFiles
 
 FOLDERS = golden_stores.folders()
 READ_BACK = golden_stores.read_back()
@@ -23,7 +23,7 @@ READ_BACK = golden_stores.read_back()
 def make_queues(folder: str, root: Path) -> Queues:
     settings = golden_stores.settings(folder)
     return Queues(
-        OsFileLayer(),
+        ProcessFiles(),
         root,
         file_size=settings["mappedFileSizeConsumeQueue"],
         ext_file_size=settings["mappedFileSizeConsumeQueueExt"] if settings.get("enableConsumeQueueExt") else None,

@@ -13,13 +13,13 @@ from index_room import ALWAYS, SHAPE, TIME_MS, Keyed, contents, loaded, make_ind
 from orbitmq.common.errors import WriteFailed
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.tags import index_hash
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.index import Index, tags_key
 from orbitmq.store.index_file import IndexShape
 from orbitmq.store.index_writer import PENDING_MAX, IndexWriter
 from orbitmq.store.types import LogOffset
 from orbitmq.testing.faulty_disk import FaultyDisk
 from orbitmq.testing.manual_clock import ManualClock
+from process_files import ProcessFiles
 
 ENTRIES_AT = 40 + 4 * SHAPE.slots
 
@@ -119,7 +119,7 @@ def test_the_first_entry_of_a_file_counts_its_seconds_from_the_end_of_the_file_b
 def test_names_are_local_time_and_grow_even_when_the_clock_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
     clock = ManualClock(TIME_MS)
-    index = Index(OsFileLayer(), tmp_path, clock, SHAPE)
+    index = Index(ProcessFiles(), tmp_path, clock, SHAPE)
     put_all(index, one_key(20))
     clock.set_wall_ms(TIME_MS - 3_600_000)
     put_all(index, one_key(20, first=20))
@@ -350,7 +350,7 @@ def test_more_entries_than_the_buffer_holds_are_written_in_between(tmp_path: Pat
 
 @pytest.mark.parametrize("kind", ["pwrite", "truncate", "sync_dir", "open"])
 def test_what_the_disk_does_not_take_is_kept_for_the_next_try(tmp_path: Path, kind: str) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     index = make_index(tmp_path / "index", disk)
     put_all(index, one_key(15))
     disk.fail(kind, errno.ENOSPC, times=2)
@@ -364,7 +364,7 @@ def test_what_the_disk_does_not_take_is_kept_for_the_next_try(tmp_path: Path, ki
 
 
 def test_full_files_are_handed_to_the_flusher_and_stay_open_until_they_are_back(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     index = make_index(tmp_path / "index", disk)
     put_all(index, one_key(18))
     assert index.begin_flush() is None
@@ -431,7 +431,7 @@ def test_the_writer_refuses_a_cursor_that_is_on_no_record_and_shapes_that_hold_n
 
 def test_power_loss_takes_nothing_that_was_synced_before_its_state_was_written(tmp_path: Path) -> None:
     for seed in range(20):
-        disk = FaultyDisk(OsFileLayer(), tmp_path / f"disk{seed}", seed=seed)
+        disk = FaultyDisk(ProcessFiles(), tmp_path / f"disk{seed}", seed=seed)
         (tmp_path / f"disk{seed}").mkdir()
         index = make_index(tmp_path / f"disk{seed}" / "index", disk)
         for number in range(0, 45, 3):

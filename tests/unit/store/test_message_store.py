@@ -10,12 +10,12 @@ import pytest
 
 from orbitmq.common.errors import StoreError, StoreFull, StoreReadOnly
 from orbitmq.store.config import FlushMode
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.group_commit import Outcome
 from orbitmq.store.recovery import DamagedLog, Progress, ProgressLog
 from orbitmq.store.types import LogOffset, QueueKey
 from orbitmq.testing.faulty_disk import FaultyDisk
 from orbitmq.testing.manual_clock import ManualClock
+from process_files import ProcessFiles
 from store_room import kill, new_store, numbers, opened_store, order
 
 
@@ -252,7 +252,7 @@ def test_with_sync_flush_nobody_reads_what_the_disk_does_not_have_yet(tmp_path: 
 
 
 def test_a_failed_flush_makes_the_store_read_only_and_the_stop_unclean(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     store = opened_store(tmp_path, disk)
     store.put(order(0))
     disk.fail("fdatasync", errno.EIO)
@@ -271,7 +271,7 @@ def test_a_failed_flush_makes_the_store_read_only_and_the_stop_unclean(tmp_path:
 
 
 def test_queues_that_cannot_be_written_stop_new_messages_until_they_can(tmp_path: Path) -> None:
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     store = opened_store(tmp_path, disk)
     store.put(order(0))
     disk.fail("pwrite", errno.ENOSPC, after=1, times=2)
@@ -290,7 +290,7 @@ def test_queues_that_cannot_be_written_stop_new_messages_until_they_can(tmp_path
 
 def test_a_full_disk_refuses_messages_until_there_is_room(tmp_path: Path) -> None:
     clock = ManualClock(1_700_000_000_000)
-    disk = FaultyDisk(OsFileLayer(), tmp_path)
+    disk = FaultyDisk(ProcessFiles(), tmp_path)
     store = opened_store(tmp_path, disk, clock)
     disk.ratios.update({tmp_path / "commitlog": 0.95, tmp_path / "consumequeue": 0.5})
     store.put(order(0))

@@ -12,11 +12,11 @@ import golden_stores
 from orbitmq.common.clock import SystemClock
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.index_file import IndexHeader, IndexShape
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.reads import GetStatus
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset, StoreTimeMs
+from process_files import ProcessFiles
 
 STORE_HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
@@ -39,7 +39,7 @@ def opened_at(folder: str, root: Path, **changes: Any) -> MessageStore:
         index_shape=IndexShape(settings["maxHashSlotNum"], settings["maxIndexNum"]),
         **changes,
     )
-    store = MessageStore(OsFileLayer(), SystemClock(), config, STORE_HOST)
+    store = MessageStore(ProcessFiles(), SystemClock(), config, STORE_HOST)
     store.open()
     return store
 
@@ -165,7 +165,7 @@ def test_queues_and_index_that_are_missing_are_built_from_the_log(folder: str, t
         truncate_damage=True,  # the original leaves records that it gave up behind the end
     )
     (tmp_path / "abort").touch()  # nothing is known: everything is dispatched again
-    store = MessageStore(OsFileLayer(), SystemClock(), config, STORE_HOST)
+    store = MessageStore(ProcessFiles(), SystemClock(), config, STORE_HOST)
     store.open()
     check(store, folder)
     store.close()

@@ -10,12 +10,12 @@ from index_room import UnsyncedLayer
 from orbitmq.common.errors import StoreError
 from orbitmq.store.batch_consume_queue import BatchEntry
 from orbitmq.store.consume_queue import ENTRY_SIZE
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.open_files import OpenFiles
 from orbitmq.store.queue_files import QueueFiles
 from orbitmq.store.queues import Queues
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset, StoreTimeMs
 from orbitmq.testing.faulty_disk import FaultyDisk
+from process_files import ProcessFiles
 
 PER_FILE = 5
 FILE_SIZE = PER_FILE * ENTRY_SIZE
@@ -201,7 +201,7 @@ class TestOpenFiles:
         queues.files.end_flush(job)
 
     def test_power_loss_after_a_flush_loses_no_entry(self, tmp_path: Path) -> None:
-        disk = FaultyDisk(OsFileLayer(), tmp_path / "disk")
+        disk = FaultyDisk(ProcessFiles(), tmp_path / "disk")
         (tmp_path / "disk").mkdir()
         queues = make_queues(tmp_path / "disk", disk)
         put(queues, "Topic", 0, 12)

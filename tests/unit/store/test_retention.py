@@ -16,11 +16,11 @@ import pytest
 from log_room import HOST, NOW_MS, new_log
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.queues import Queues
 from orbitmq.store.retention import FIRST_ROUND_MS, MANUAL_ROUNDS, Retention
 from orbitmq.store.types import LogOffset
 from orbitmq.testing.manual_clock import ManualClock
+from process_files import ProcessFiles
 from retention_room import HOUR_MS, LOG_FILE_SIZE, NEVER, SmallStore
 
 LONG_MS = 10 * 60_000  # sixty rounds
@@ -297,10 +297,10 @@ def test_a_disk_that_cannot_be_looked_at_changes_nothing(tmp_path: Path, caplog:
 def test_folders_that_are_not_made_yet_are_on_the_disk_of_those_above(tmp_path: Path) -> None:
     config = StoreConfig(root=tmp_path / "not" / "made")
     retention = Retention(
-        OsFileLayer(),
+        ProcessFiles(),
         config,
         new_log(tmp_path / "not" / "made"),
-        Queues(OsFileLayer(), config.root),
+        Queues(ProcessFiles(), config.root),
         None,
         SmallStore(tmp_path).quarantine,
     )
@@ -355,7 +355,7 @@ def test_the_worker_unlinks_and_the_next_file_waits_for_it(tmp_path: Path) -> No
 
 
 def test_who_reads_a_file_keeps_its_bytes_and_nobody_else_keeps_anything(tmp_path: Path) -> None:
-    layer = OsFileLayer()
+    layer = ProcessFiles()
     store = SmallStore(tmp_path)
     store.put_files(1)
     store.index.stop()

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.testing.faulty_disk import SECTOR, FaultyDisk
+from process_files import ProcessFiles
 
 SEEDS = range(60)
 
@@ -18,7 +18,7 @@ SEEDS = range(60)
 @pytest.fixture
 def disk(tmp_path: Path) -> FaultyDisk:
     (tmp_path / "real").mkdir()
-    return FaultyDisk(OsFileLayer(), tmp_path / "real")
+    return FaultyDisk(ProcessFiles(), tmp_path / "real")
 
 
 def after_cuts(disk: FaultyDisk, tmp_path: Path, seeds: Iterable[int] = SEEDS) -> list[dict[str, bytes]]:
@@ -42,7 +42,7 @@ def synced_file(disk: FaultyDisk, tmp_path: Path, content: bytes, name: str = "f
 def test_what_was_there_before_and_what_is_synced_survives_every_cut(tmp_path: Path) -> None:
     (tmp_path / "real" / "sub").mkdir(parents=True)
     (tmp_path / "real" / "sub" / "old").write_bytes(b"old")
-    disk = FaultyDisk(OsFileLayer(), tmp_path / "real")
+    disk = FaultyDisk(ProcessFiles(), tmp_path / "real")
     synced_file(disk, tmp_path, b"new")
     assert all(found == {"sub/old": b"old", "file": b"new"} for found in after_cuts(disk, tmp_path))
 
@@ -131,7 +131,7 @@ def test_the_same_seed_loses_the_same(tmp_path: Path) -> None:
     for run in range(2):
         folder = tmp_path / str(run)
         (folder / "real").mkdir(parents=True)
-        disk = FaultyDisk(OsFileLayer(), folder / "real", seed=7)
+        disk = FaultyDisk(ProcessFiles(), folder / "real", seed=7)
         for number in range(20):
             disk.pwrite(disk.open(folder / "real" / str(number), create=True), b"x" * 3000, 0)
         disk.power_cut(folder / "cut")

@@ -10,12 +10,12 @@ import pytest
 
 import golden_stores
 from orbitmq.common.errors import StoreError
-from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.recovery import Progress
 from orbitmq.store.store_lock import StoreLock
 from orbitmq.store.tools.findings import Action
 from orbitmq.store.tools.repair import Repair, plan, plan_rebuild
 from orbitmq.testing.manual_clock import ManualClock
+from process_files import ProcessFiles
 from store_tools_room import (
     CLEAN_5,
     checked,
@@ -270,7 +270,7 @@ def test_a_store_that_is_open_is_not_repaired(tmp_path: Path) -> None:
     flip(tmp_path / "consumequeue/Orders/0/00000000000000000000", 6)
     found, folder = checked(tmp_path), directory(tmp_path)
     before = tree(tmp_path)
-    lock = StoreLock(OsFileLayer(), own_config(tmp_path).root)
+    lock = StoreLock(ProcessFiles(), own_config(tmp_path).root)
     lock.acquire()
     try:
         with pytest.raises(StoreError, match="open already"):
