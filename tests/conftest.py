@@ -1,11 +1,14 @@
 """What every test shares: outside programs, how Hypothesis runs, where files go, and interrupts that mean something to who is started."""
 
+import logging
 import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["requirements_table"]
@@ -24,3 +27,21 @@ if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_us
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what is to run in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Two for each core: a test of processes waits for them half of its time."""
+    return 2 * (os.cpu_count() or 1)
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[None]:
+    """The root logger is afterwards as it was: commands that run in this process set it up for a whole process."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    for handler in root.handlers:
+        if handler not in handlers:
+            handler.close()
+    root.handlers[:] = handlers

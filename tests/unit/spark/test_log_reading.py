@@ -163,6 +163,7 @@ def test_a_file_that_is_deleted_meanwhile_is_named(tmp_path: Path) -> None:
 
 _WRITER = """
 import sys
+import time
 from pathlib import Path
 from orbitmq.testing.manual_clock import ManualClock
 from store_tools_room import own_store, put
@@ -174,6 +175,7 @@ print("open", flush=True)
 for number in range(1, 20_000):
     clock.advance_ms(1)
     put(store, number, queue_id=number % 2)
+    time.sleep(0.001)  # so that the reader, which begins anew each time, keeps up
 """
 
 
