@@ -1,4 +1,6 @@
-"""Compiles the kernels when Cython, a C compiler and Python's headers are there; otherwise they stay interpreted."""
+"""Compiles the kernels when Cython, a C compiler and Python's headers are there; otherwise they
+stay interpreted.
+"""
 
 import importlib.util
 import os
@@ -12,7 +14,9 @@ ROOT = Path(__file__).parent
 
 
 def kernel_names() -> tuple[str, ...]:
-    spec = importlib.util.spec_from_file_location("orbitmq_kernels", ROOT / "src" / "orbitmq" / "kernels.py")
+    spec = importlib.util.spec_from_file_location(
+        "orbitmq_kernels", ROOT / "src" / "orbitmq" / "kernels.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.KERNELS
@@ -25,7 +29,10 @@ class OptionalKernels(build_ext):
         try:
             super().run()
         except Exception as problem:  # whatever the compiler says, the package works without it
-            print(f"orbitmq: kernels stay interpreted, they could not be compiled: {problem}", file=sys.stderr)
+            print(
+                f"orbitmq: kernels stay interpreted, they could not be compiled: {problem}",
+                file=sys.stderr,
+            )
 
 
 def extensions() -> list[Extension]:
@@ -33,7 +40,11 @@ def extensions() -> list[Extension]:
 
     return cythonize(
         [
-            Extension(name, [f"src/{name.replace('.', '/')}.py"], extra_compile_args=["-O3", "-fno-semantic-interposition"])
+            Extension(
+                name,
+                [f"src/{name.replace('.', '/')}.py"],
+                extra_compile_args=["-O3", "-fno-semantic-interposition"],
+            )
             for name in kernel_names()
         ],
         build_dir="build/cython",
@@ -43,4 +54,7 @@ def extensions() -> list[Extension]:
     )
 
 
-setup(ext_modules=extensions() if os.environ.get("ORBITMQ_BUILD_KERNELS", "1") != "0" else [], cmdclass={"build_ext": OptionalKernels})
+setup(
+    ext_modules=extensions() if os.environ.get("ORBITMQ_BUILD_KERNELS", "1") != "0" else [],
+    cmdclass={"build_ext": OptionalKernels},
+)

@@ -1,6 +1,7 @@
-"""A remoting server with one handler, so that remoting is measured alone: `python _bare_server.py PORT`, ended by SIGTERM.
+"""A remoting server with a single handler, to measure remoting alone: `python _bare_server.py
+PORT`, stopped by SIGTERM.
 
-It prints how its kernels run before it listens, so that whoever measures it need not trust the setting.
+It prints the mode of its kernels before it listens, so the measuring process can verify it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from orbitmq import kernels
 from orbitmq.common.clock import SystemClock
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import Channel
-from orbitmq.remoting.dispatch import Dispatcher
+from orbitmq.remoting.dispatch import RequestDispatcher
 from orbitmq.remoting.server import RemotingServer, ServerConfig
 
 ECHO_CODE = 7
 
 
 def echo(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
-    """The fields and the body that came."""
-    answer = request.answer(0, body=request.body)
+    """Return the fields and the body of the request."""
+    answer = request.reply(0, body=request.body)
     answer.ext_fields = request.ext_fields
     return answer
 
@@ -30,7 +31,7 @@ def echo(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
 async def serve(port: int) -> None:
     print(f"kernels: {kernels.mode()}", flush=True)
     clock = SystemClock()
-    dispatcher = Dispatcher(clock)
+    dispatcher = RequestDispatcher(clock)
     dispatcher.register(ECHO_CODE, echo)
     server = RemotingServer(ServerConfig(port=port), dispatcher, clock)
     server.start()

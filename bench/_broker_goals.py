@@ -1,6 +1,7 @@
-"""What the broker should reach, what it did reach, and the table that shows both beside each other.
+"""The broker's goals, the results against them, and the table that shows both.
 
-A goal of a ratio is compared with the release that we do worst against. Knows results as `broker.py` has them, not how they came to be.
+A ratio goal is compared with the release against which we do worst. Knows results as `broker.py`
+collects them, not how they were measured.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from _harness import Result
 
 AT_LEAST, AT_MOST, BELOW = "≥", "≤", "<"
-MEASURES = {  # in the order of the table: what it is called there
+MEASURES = {  # in table order: column titles
     "messages_per_s": "messages/s",
     "consumed_per_s": "consumed/s",
     "server_us_per_message": "CPU µs/message",
@@ -37,7 +38,7 @@ MEASURES = {  # in the order of the table: what it is called there
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """One wish: a measure of a workload, as a ratio to Apache's or as a number of our own."""
+    """A goal for one measure of a workload, as a ratio to Apache's or as an absolute number."""
 
     workload: str
     measure: str
@@ -54,11 +55,19 @@ class Goal:
         return value < self.limit if self.relation == BELOW else value <= self.limit
 
 
-def _of(workload: str, *, rate_min: float | None = None, cpu_max: float | None = None, has_p999: bool = True) -> Iterator[Goal]:
+def _of(
+    workload: str,
+    *,
+    rate_min: float | None = None,
+    cpu_max: float | None = None,
+    has_p999: bool = True,
+) -> Iterator[Goal]:
     if rate_min is not None:
         yield Goal(workload=workload, measure="messages_per_s", relation=AT_LEAST, limit=rate_min)
     if cpu_max is not None:
-        yield Goal(workload=workload, measure="server_us_per_message", relation=AT_MOST, limit=cpu_max)
+        yield Goal(
+            workload=workload, measure="server_us_per_message", relation=AT_MOST, limit=cpu_max
+        )
     if has_p999:
         yield Goal(workload=workload, measure="p999_us", relation=AT_MOST, limit=1.0)
 
@@ -80,7 +89,9 @@ GOALS = (
 
 
 def verdicts(workloads: Result, goals: Sequence[Goal] = GOALS) -> list[Result]:
-    """Every goal of the workloads that were measured, with what was reached; `met` is None where there is nothing to compare."""
+    """Return every goal of the measured workloads with the value reached; `met` is None if there is
+    nothing to compare.
+    """
     found = []
     for goal in goals:
         if (result := workloads.get(goal.workload)) is None:
@@ -93,7 +104,7 @@ def verdicts(workloads: Result, goals: Sequence[Goal] = GOALS) -> list[Result]:
 
 
 def _value(goal: Goal, result: Result) -> float | None:
-    """What counts: our own number, or the worst of our ratios."""
+    """Return the value to judge: our own number, or the worst of our ratios."""
     if not goal.is_ratio:
         own: float | None = result.get("orbitmq", {}).get(goal.measure)
         return own
@@ -105,10 +116,21 @@ def _value(goal: Goal, result: Result) -> float | None:
 
 
 def table(workloads: Result, releases: dict[str, str], goals: Sequence[Goal] = GOALS) -> str:
-    """All medians, ratios, goals and verdicts, a line for each measure of each workload. `releases` names the contenders' columns."""
+    """Return all medians, ratios, goals and verdicts, one line per measure and workload. `releases`
+    names the contenders' columns.
+    """
     contenders = list(releases)
     peers = [contender for contender in contenders if contender != "orbitmq"]
-    rows = [["workload", "measure", *releases.values(), *(f"to {releases[peer]}" for peer in peers), "goal", "verdict"]]
+    rows = [
+        [
+            "workload",
+            "measure",
+            *releases.values(),
+            *(f"to {releases[peer]}" for peer in peers),
+            "goal",
+            "verdict",
+        ]
+    ]
     found = {(each["workload"], each["measure"]): each for each in verdicts(workloads, goals)}
     for name, result in workloads.items():
         title = name
@@ -119,11 +141,22 @@ def table(workloads: Result, releases: dict[str, str], goals: Sequence[Goal] = G
             ratios = [result.get(f"orbitmq/{peer}", {}).get(measure) for peer in peers]
             verdict = found.get((name, measure))
             row = [title, called, *map(number, values), *map(number, ratios)]
-            rows.append([*row, verdict["goal"] if verdict else "", word(verdict) if verdict else ""])
+            rows.append(
+                [*row, verdict["goal"] if verdict else "", word(verdict) if verdict else ""]
+            )
             title = ""
-        lost = {releases[each]: result[each].get("rounds_lost", 0) if each in result else "all" for each in contenders}
+        lost = {
+            releases[each]: result[each].get("rounds_lost", 0) if each in result else "all"
+            for each in contenders
+        }
         if any(lost.values()):
-            rows.append([title, "rounds lost", ", ".join(f"{release} {count}" for release, count in lost.items() if count)])
+            rows.append(
+                [
+                    title,
+                    "rounds lost",
+                    ", ".join(f"{release} {count}" for release, count in lost.items() if count),
+                ]
+            )
     return aligned(rows)
 
 
@@ -136,17 +169,28 @@ def word(verdict: Result) -> str:
 def number(value: float | None) -> str:
     if value is None:
         return "–"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}"
+    return (
+        f"{value:,.0f}"
+        if abs(value) >= 1000
+        else f"{value:.1f}"
+        if abs(value) >= 100
+        else f"{value:.2f}"
+    )
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Words to the left, numbers to the right; a row that is shorter than the first has text at its end, which takes no part."""
+    """Align words left and numbers right; the last cell of a shorter row is free text and ignored
+    for alignment.
+    """
     whole = [row for row in rows if len(row) == len(rows[0])]
     widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
     words = {0, 1, len(widths) - 2, len(widths) - 1}
     lines = []
     for row in rows:
-        cells = [cell.ljust(width) if at in words else cell.rjust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=False))]
+        cells = [
+            cell.ljust(width) if at in words else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=False))
+        ]
         if len(row) < len(widths):
             cells[-1] = row[-1]
         lines.append("  ".join(cells).rstrip())

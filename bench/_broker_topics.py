@@ -1,4 +1,6 @@
-"""What many topics cost: the same load on a broker of few topics and on one of many, in turns, one contender after the other."""
+"""The cost of many topics: the same load on a broker with few topics and on one with many, in
+turns, one contender after the other.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,16 @@ QUEUES = 4
 
 
 def measure(
-    contenders: Sequence[str], apache_version: str, pace: Pace, many: int, quiet_within_s: float, tell: Callable[[str], None]
+    contenders: Sequence[str],
+    apache_version: str,
+    pace: Pace,
+    many: int,
+    quiet_within_s: float,
+    tell: Callable[[str], None],
 ) -> Result:
-    """The workloads by number of topics, and under `topics` how many times the CPU time per message is with many of them."""
+    """Return the workloads by number of topics, and under `topics` the ratio of the CPU time per
+    message with many to few.
+    """
     by_count: dict[int, Result] = {FEW: {}, many: {}}
     ratios: Result = {}
     for contender in contenders:
@@ -25,12 +34,22 @@ def measure(
             by_count[count][contender] = of_contender
         few_us, many_us = (found.get(count, {}).get("server_us_per_message") for count in by_count)
         ratios[contender] = {"many/few": round(many_us / few_us, 3)} if few_us and many_us else {}
-    measured = {_workload(count).name: compare(of_contenders) for count, of_contenders in by_count.items()}
-    return {**measured, "topics": {**ratios, "noisy": any(each["noisy"] for each in measured.values())}}
+    measured = {
+        _workload(count).name: compare(of_contenders) for count, of_contenders in by_count.items()
+    }
+    return {
+        **measured,
+        "topics": {**ratios, "noisy": any(each["noisy"] for each in measured.values())},
+    }
 
 
 def _measure_one(
-    contender: str, apache_version: str, pace: Pace, counts: Sequence[int], quiet_within_s: float, tell: Callable[[str], None]
+    contender: str,
+    apache_version: str,
+    pace: Pace,
+    counts: Sequence[int],
+    quiet_within_s: float,
+    tell: Callable[[str], None],
 ) -> Mapping[int, Result]:
     labels = {f"{contender} with {count} topics": count for count in counts}
 
@@ -51,7 +70,9 @@ def _measure_one(
         def turn(label: str) -> Result:
             return load(servers[label], _workload(labels[label]), pace.seconds, pace.settle_s)
 
-        reports = take_turns("topics", servers, pace.rounds, turn, quiet_within_s=quiet_within_s, tell=tell)
+        reports = take_turns(
+            "topics", servers, pace.rounds, turn, quiet_within_s=quiet_within_s, tell=tell
+        )
     return {labels[label]: medians(of, pace.rounds) for label, of in reports.items()}
 
 
@@ -61,4 +82,10 @@ def _arguments(count: int) -> tuple[str, ...]:
 
 def _workload(count: int) -> Workload:
     arguments = ("-m", "send", *_arguments(count), "-x")
-    return Workload(name=f"send 1x64 to {count} topics", arguments=arguments, connections=1, window=64, answer_code=0)
+    return Workload(
+        name=f"send 1x64 to {count} topics",
+        arguments=arguments,
+        connections=1,
+        window=64,
+        answer_code=0,
+    )

@@ -1,6 +1,8 @@
-"""Brokers that only register: they fill a name server's tables as real ones would, and keep their connections open.
+"""Fake brokers that only register: they fill a name server's tables like real ones, and keep their
+connections open.
 
-One connection per broker, since a name server forgets the brokers of a connection that closes. Every topic is on every broker.
+One connection per broker, since a name server drops the brokers of a closed connection. Every topic
+is on every broker.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _DATA_VERSION = {"counter": 1, "stateVersion": 0, "timestamp": 1_700_000_000_000
 
 
 def registration_body(topics: int) -> bytes:
-    """The body of REGISTER_BROKER that announces topics T0, T1, … of eight queues each."""
+    """Return the body of REGISTER_BROKER that announces topics T0, T1, … with eight queues each."""
     table = {
         name: {
             "attributes": {},
@@ -40,17 +42,26 @@ def registration_body(topics: int) -> bytes:
         "topicQueueMappingDetailMap": {},
         "topicQueueMappingInfoMap": {},
     }
-    return json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}, separators=(",", ":")).encode()
+    return json.dumps(
+        {"filterServerList": [], "topicConfigSerializeWrapper": wrapper}, separators=(",", ":")
+    ).encode()
 
 
 class FakeBrokers:
-    """Masters broker-0, broker-1, … registered at one name server while the `with` block lasts."""
+    """Masters broker-0, broker-1, … that are registered at one name server within the
+    `with` block.
+    """
 
     def __init__(self, port: int, *, brokers: int, topics: int) -> None:
         self._port = port
         self._body = registration_body(topics)
         self._identities = [
-            {"brokerName": f"broker-{n}", "brokerAddr": f"10.0.{n // 250}.{n % 250 + 1}:10911", "clusterName": CLUSTER, "brokerId": "0"}
+            {
+                "brokerName": f"broker-{n}",
+                "brokerAddr": f"10.0.{n // 250}.{n % 250 + 1}:10911",
+                "clusterName": CLUSTER,
+                "brokerId": "0",
+            }
             for n in range(brokers)
         ]
         self._peers: list[socket.socket] = []
@@ -60,27 +71,47 @@ class FakeBrokers:
             for identity in self._identities:
                 peer = socket.create_connection(("127.0.0.1", self._port), timeout=60)
                 self._peers.append(peer)
-                extra = {"haServerAddr": identity["brokerAddr"].replace("10911", "10912"), "compressed": "false", "bodyCrc32": "0"}
-                header = {**identity, **extra, "enableActingMaster": "false", "heartbeatTimeoutMillis": "600000"}
+                extra = {
+                    "haServerAddr": identity["brokerAddr"].replace("10911", "10912"),
+                    "compressed": "false",
+                    "bodyCrc32": "0",
+                }
+                header = {
+                    **identity,
+                    **extra,
+                    "enableActingMaster": "false",
+                    "heartbeatTimeoutMillis": "600000",
+                }
                 self._demand(peer, RequestCode.REGISTER_BROKER, header, self._body)
         except BaseException:
             self.close()
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def keep_alive(self) -> None:
-        """Show every connection and broker to be alive; needed at least every two minutes."""
+        """Send a heartbeat on every connection; needed at least every two minutes."""
         for peer, identity in zip(self._peers, self._identities, strict=True):
-            self._demand(peer, RequestCode.QUERY_DATA_VERSION, identity, json.dumps(_DATA_VERSION).encode())
+            self._demand(
+                peer, RequestCode.QUERY_DATA_VERSION, identity, json.dumps(_DATA_VERSION).encode()
+            )
 
     def close(self) -> None:
         for peer in self._peers:
             peer.close()
 
-    def _demand(self, peer: socket.socket, code: RequestCode, header: dict[str, str], body: bytes) -> None:
+    def _demand(
+        self, peer: socket.socket, code: RequestCode, header: dict[str, str], body: bytes
+    ) -> None:
         answer = ask(peer, RemotingCommand(code, ext_fields=header, body=body))
         if answer.code != 0:
-            raise RuntimeError(f"{code.name} of {header['brokerName']}: the name server answered {answer!r}")
+            raise RuntimeError(
+                f"{code.name} of {header['brokerName']}: the name server answered {answer!r}"
+            )

@@ -1,6 +1,8 @@
-"""`python _client_cpp.py NAMESRV`: Apache's C++ client, by its wheel, as a client to measure. See `_client_player.py`.
+"""`python _client_cpp.py NAMESRV`: Apache's C++ client, from its wheel, as a client to measure. See
+`_client_player.py`.
 
-It takes no batches: those of this library are stored as one message by every broker, so there is nothing to compare.
+It supports no batches: every broker stores this library's batches as one message, so there is
+nothing to compare.
 """
 
 from __future__ import annotations
@@ -11,11 +13,20 @@ from typing import Any
 
 from rocketmq.client import Message, Producer, PushConsumer
 
-from _client_player import BODY, SEND_TIMEOUT_MS, Order, Report, Work, obey_orders, send_by_threads, watch_consumption
+from _client_player import (
+    BODY,
+    SEND_TIMEOUT_MS,
+    Order,
+    Report,
+    Work,
+    obey_orders,
+    send_by_threads,
+    watch_consumption,
+)
 
 
 def send(name_server: str, order: Order) -> Report:
-    """Threads that share one producer."""
+    """Send from threads that share one producer."""
     if order.batch != 1:
         raise ValueError("the C++ client's batches are stored as one message each")
     producer = Producer("bench", timeout=SEND_TIMEOUT_MS)
@@ -34,7 +45,7 @@ def send(name_server: str, order: Order) -> Report:
 
 
 def consume(name_server: str, order: Order) -> Report:
-    """A listener that only counts."""
+    """Consume with a listener that only counts."""
     work, counting = Work(), threading.Lock()
 
     def count(_: Any) -> None:
@@ -43,7 +54,9 @@ def consume(name_server: str, order: Order) -> Report:
 
     consumer = PushConsumer(order.group)
     consumer.set_namesrv_addr(name_server)
-    consumer.set_instance_name(order.group)  # those that share an instance may wait ten seconds for their queues
+    consumer.set_instance_name(
+        order.group
+    )  # consumers that share an instance may wait ten seconds for their queues
     consumer.subscribe(order.topic, count)
     consumer.start()
     try:

@@ -1,6 +1,8 @@
-"""`python _client_orbitmq.py NAMESRV`: our client library, sends of asyncio tasks, as a client to measure. See `_client_player.py`.
+"""`python _client_orbitmq.py NAMESRV`: our client library, sending from asyncio tasks, as a client
+to measure. See `_client_player.py`.
 
-With `--blocking` the sends are those of threads, by `orbitmq.blocking`; with `--coroutine` the listener is a coroutine function.
+With `--blocking` threads send through `orbitmq.blocking`; with `--coroutine` the listener is a
+coroutine function.
 """
 
 from __future__ import annotations
@@ -9,12 +11,21 @@ import argparse
 import asyncio
 import threading
 
-from _client_player import BODY, SEND_TIMEOUT_MS, Order, Report, Work, obey_orders, send_by_threads, watch_consumption
+from _client_player import (
+    BODY,
+    SEND_TIMEOUT_MS,
+    Order,
+    Report,
+    Work,
+    obey_orders,
+    send_by_threads,
+    watch_consumption,
+)
 from orbitmq.blocking import Producer as BlockingProducer
+from orbitmq.client.consumer.push_consumer import ConsumerSettings, Listener, PushConsumer
 from orbitmq.client.messages import Message, ReceivedMessage
-from orbitmq.client.outbox import ProducerSettings
-from orbitmq.client.producer import Producer
-from orbitmq.client.push_consumer import ConsumerSettings, Listener, PushConsumer
+from orbitmq.client.producer.outbox import ProducerSettings
+from orbitmq.client.producer.producer import Producer
 from orbitmq.common.errors import OrbitError
 from orbitmq.protocol.bodies.subscriptions import ConsumeFromWhere
 
@@ -23,9 +34,12 @@ _CONSUMING = ConsumerSettings(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_O
 
 
 async def send(name_server: str, order: Order) -> Report:
-    """Tasks that share one producer."""
+    """Send from tasks that share one producer."""
     work = Work(order.callers)
-    async with Producer(name_server, group="bench", settings=_SENDING) as producer, asyncio.TaskGroup() as tasks:
+    async with (
+        Producer(name_server, group="bench", settings=_SENDING) as producer,
+        asyncio.TaskGroup() as tasks,
+    ):
 
         async def call() -> None:
             if order.batch == 1:
@@ -53,15 +67,18 @@ async def send(name_server: str, order: Order) -> Report:
 
 
 def send_blocking(name_server: str, order: Order) -> Report:
-    """Threads that share one producer."""
+    """Send from threads that share one producer."""
     with BlockingProducer(name_server, group="bench", settings=_SENDING) as producer:
         if order.batch == 1:
             return send_by_threads(order, lambda: producer.send(Message(order.topic, BODY)))
-        return send_by_threads(order, lambda: producer.send_batch([Message(order.topic, BODY) for _ in range(order.batch)]))
+        return send_by_threads(
+            order,
+            lambda: producer.send_batch([Message(order.topic, BODY) for _ in range(order.batch)]),
+        )
 
 
 async def consume(name_server: str, order: Order, *, is_coroutine: bool) -> Report:
-    """A listener that only counts."""
+    """Consume with a listener that only counts."""
     work, counting = Work(), threading.Lock()
 
     def count(_: ReceivedMessage) -> None:
@@ -88,7 +105,11 @@ def main() -> None:
     def obey(order: Order) -> Report:
         if order.group:
             return asyncio.run(consume(options.name_server, order, is_coroutine=options.coroutine))
-        return send_blocking(options.name_server, order) if options.blocking else asyncio.run(send(options.name_server, order))
+        return (
+            send_blocking(options.name_server, order)
+            if options.blocking
+            else asyncio.run(send(options.name_server, order))
+        )
 
     obey_orders(obey)
 

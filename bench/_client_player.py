@@ -1,8 +1,10 @@
-"""What the clients that are measured have in common: an order comes as one line of JSON, what came of it goes back as one.
+"""Shared code of the measured clients: orders arrive as lines of JSON, results are returned the
+same way.
 
-A client is a process of its own that knows one library. For each order it makes a producer or a consumer, and ends it after. Counts and CPU
-time are taken by two looks at the running work, so neither start nor end is in them. Knows no library; `tests/interop/java/ClientLoad.java`
-speaks the same.
+A client is a process that knows one library. For each order it creates a producer or a consumer and
+closes it afterwards. Counts and CPU time are the difference of two samples of the running work, so
+they include neither start nor end. Knows no library; `tests/interop/java/ClientLoad.java` speaks
+the same protocol.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 BODY = b"x" * 256
-SEND_TIMEOUT_MS = 10_000  # a machine that is busy makes sends late, not lost
-FIRST_WITHIN_S = 30.0  # for the first message to arrive
+SEND_TIMEOUT_MS = 10_000  # on a busy machine sends are late, not lost
+FIRST_WITHIN_S = 30.0  # until the first message arrives
 LOOK_EVERY_S = 0.02
 
 Report = dict[str, float]
@@ -27,19 +29,19 @@ Report = dict[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """Send for some seconds, or, with a group, consume what is there."""
+    """An order to send for some seconds or, with a group, to consume what is there."""
 
     topic: str
     seconds: float
-    settle_s: float = 0.0  # of work before the measured seconds
-    callers: int = 1  # that send side by side, each one request after the other
-    batch: int = 1  # messages in each request
-    group: str = ""  # to consume in, from the first message on
-    messages: int = 0  # that are there to be consumed
+    settle_s: float = 0.0  # warm-up before the measured seconds
+    callers: int = 1  # concurrent senders, each with one request at a time
+    batch: int = 1  # messages per request
+    group: str = ""  # consumer group, if any
+    messages: int = 0  # number of messages available to consume
 
 
 class Look(NamedTuple):
-    """What was done and used up to some moment."""
+    """A sample of the work done and the resources used so far."""
 
     messages: int
     failed: int
@@ -56,7 +58,7 @@ class Look(NamedTuple):
 
 
 class Work:
-    """Messages that the callers are through with, and sends that failed; each caller counts in a place of its own."""
+    """Counts completed messages and failed sends; each caller has its own counter."""
 
     def __init__(self, callers: int = 1) -> None:
         self.counts = [0] * callers
@@ -72,7 +74,9 @@ class Work:
 
 
 def send_by_threads(order: Order, send: Callable[[], object]) -> Report:
-    """Let that many threads send for as long as the order says; sends that fail are counted. The first, before they start, may not fail."""
+    """Send from this many threads for the ordered time; failed sends are counted. The first send,
+    before they start, must succeed.
+    """
     work = Work(order.callers)
 
     def caller(number: int) -> None:
@@ -98,7 +102,7 @@ def send_by_threads(order: Order, send: Callable[[], object]) -> Report:
 
 
 def watch_consumption(order: Order, work: Work) -> Report:
-    """From the first message on, until the time is over or nothing is left."""
+    """Measure from the first message on, until the time is over or no message is left."""
     deadline_s = time.perf_counter() + FIRST_WITHIN_S
     while not work.has_begun:
         if time.perf_counter() > deadline_s:
@@ -112,7 +116,7 @@ def watch_consumption(order: Order, work: Work) -> Report:
 
 
 def obey_orders(obey: Callable[[Order], Report]) -> None:
-    """Obey every order of standard input, and end with it."""
+    """Execute the orders on standard input until it ends."""
     for line in iter(sys.stdin.readline, ""):
         try:
             answer: dict[str, object] = {**obey(Order(**json.loads(line)))}
@@ -120,4 +124,4 @@ def obey_orders(obey: Callable[[Order], Report]) -> None:
             traceback.print_exc()
             answer = {"problem": f"{type(problem).__name__}: {problem}"}
         print(json.dumps(answer), flush=True)
-    os._exit(0)  # the end of some libraries waits for their timers
+    os._exit(0)  # the exit of some libraries waits for their timers

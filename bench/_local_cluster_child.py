@@ -1,6 +1,7 @@
-"""A test process: imports what a test imports, then starts clusters one after the other and sends a message to each. Prints JSON.
+"""A test process: imports what a test imports, then starts clusters one after the other and sends a
+message to each. Prints JSON.
 
-Its one argument is the time at which it was started, by the monotonic clock, which all processes of a machine share.
+Its argument is its start time by the monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ CLUSTERS = 10
 
 
 async def send_one(name_server: str) -> None:
-    """Send a message as a user's test does."""
+    """Send a message as a user's test would."""
     from orbitmq.client.messages import Message
-    from orbitmq.client.producer import Producer
+    from orbitmq.client.producer.producer import Producer
 
     async with Producer(name_server) as producer:
         await producer.send(Message("Topic", b"the first"))
@@ -25,10 +26,10 @@ async def send_one(name_server: str) -> None:
 def main() -> None:
     started_s = float(sys.argv[1])
     python_s = time.monotonic()
-    import orbitmq.client.producer
+    import orbitmq.client.producer.producer
     from orbitmq.testing.local_cluster import LocalCluster
 
-    assert orbitmq.client.producer
+    assert orbitmq.client.producer.producer
     imported_s = time.monotonic()
     clusters = []
     for _ in range(CLUSTERS):
@@ -37,9 +38,18 @@ def main() -> None:
             up_s = time.monotonic()
             asyncio.run(send_one(mq.name_server))
             sent_s = time.monotonic()
-        clusters.append({"up_s": up_s - begin_s, "first_send_s": sent_s - begin_s, "end_s": time.monotonic() - sent_s, "sent_at_s": sent_s})
+        clusters.append(
+            {
+                "up_s": up_s - begin_s,
+                "first_send_s": sent_s - begin_s,
+                "end_s": time.monotonic() - sent_s,
+                "sent_at_s": sent_s,
+            }
+        )
     first_s = clusters[0]["sent_at_s"] - started_s
-    print(json.dumps({"import_s": imported_s - python_s, "process_s": first_s, "clusters": clusters}))
+    print(
+        json.dumps({"import_s": imported_s - python_s, "process_s": first_s, "clusters": clusters})
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Messages that come later: how many are taken while a million wait, how far off their time they come, what a start with them costs."""
+"""Scheduled delivery: the send rate while a million messages are pending, the delivery precision,
+and the cost of a start with them.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +9,38 @@ import time
 from functools import partial
 
 from _broker_room import QUEUES, Desk, broker, first_send
-from _harness import LOAD_KEYS, LOSSES, Pace, Result, Workload, anon_mb, compare, contest, rss_mb, running, say, start_and_time, stopped
+from _harness import (
+    LOAD_KEYS,
+    LOSSES,
+    Pace,
+    Result,
+    Workload,
+    anon_mb,
+    compare,
+    contest,
+    rss_mb,
+    running,
+    say,
+    start_and_time,
+    stopped,
+)
 from _messaging_filters import send
 from interop import apache
+from support.common.waiting import wait_until
 
 TOPIC = "BenchmarkTest"
-FAR_MS = "3600000-7200000"  # when those come due that wait: not in this run
+FAR_MS = "3600000-7200000"  # due time of the pending messages: not in this run
 NEAR_MS = "2000-5000"
-RATE = 1000  # messages a second that come due
+RATE = 1000  # messages per second that come due
 TAKEN_IN_WITHIN_S = 900.0
-IDLE_S = 3.0  # after the first message, before memory is looked at
+IDLE_S = 3.0  # after the first message, before memory is measured
 _E2E = ("-m", "e2e", "-T", TOPIC, "-q", str(QUEUES), "-r", str(RATE))
 _SENDS = ("-m", "send", "-T", TOPIC, "-q", str(QUEUES))
 _SETTINGS = {"timerWheelEnable": "true", "timerMaxDelaySec": 86_400}
 
 
 def measure(options: argparse.Namespace, pace: Pace) -> Result:
-    """Everything is asked while `options.pending` timed messages wait."""
+    """Measure everything while `options.pending` timer messages are pending."""
     measured: Result = {}
     timed = ("-D", FAR_MS)
     sends = [
@@ -35,13 +52,22 @@ def measure(options: argparse.Namespace, pace: Pace) -> Result:
         )
     ]
     arrivals = [
-        Workload(name=name, arguments=(*_E2E, *more), connections=1, window=5 * RATE, answer_code=0, settle_s=settle_s)
+        Workload(
+            name=name,
+            arguments=(*_E2E, *more),
+            connections=1,
+            window=5 * RATE,
+            answer_code=0,
+            settle_s=settle_s,
+        )
         for name, settle_s, more in (
             (f"timed {RATE}/s", 6.0, ("-D", NEAR_MS)),
             (f"level {RATE}/s", 2.0, ("-i", "DELAY=1", "-e", "1000")),
         )
     ]
-    with running(partial(broker, apache_version=options.apache, settings=_SETTINGS), options.server) as servers:
+    with running(
+        partial(broker, apache_version=options.apache, settings=_SETTINGS), options.server
+    ) as servers:
         filled = {}
         for contender, server in servers.items():
             with stopped([rival for rival in servers.values() if rival is not server]):
@@ -50,19 +76,31 @@ def measure(options: argparse.Namespace, pace: Pace) -> Result:
         keys = (*LOAD_KEYS, "early", "off_p50_us", "off_p99_us")
         measured |= contest(servers, arrivals, pace, quiet_within_s=3.0, keys=keys)
         measured |= contest(servers, sends, pace, quiet_within_s=3.0)
-        restarted = {contender: found for contender, server in servers.items() if (found := _restart(contender, server)) is not None}
+        restarted = {
+            contender: found
+            for contender, server in servers.items()
+            if (found := _restart(contender, server)) is not None
+        }
         measured["restart"] = compare(restarted)
     return measured
 
 
 def _fill(contender: str, server: apache.Server, pending: int) -> Result:
-    """Have so many messages wait, in the wheel; how long that took, and what it left in memory."""
+    """Put this many messages into the wheel; return how long it took, and the memory afterwards."""
     say(f"delayed: {contender} gets {pending} messages that wait")
     report = send(server, *_SENDS, "-s", "256", "-D", FAR_MS, "-N", str(pending))
     begin = time.monotonic()
     with Desk(server) as desk:
-        apache.wait_until(lambda: desk.timer_holds(pending), f"{pending} messages in the wheel", TAKEN_IN_WITHIN_S)
-    found = {"filled_per_s": report["messages_per_s"], "taken_in_s": round(time.monotonic() - begin, 1), **_memory(server, "rss_mb")}
+        wait_until(
+            lambda: desk.timer_holds(pending),
+            f"{pending} messages in the wheel",
+            seconds=TAKEN_IN_WITHIN_S,
+        )
+    found = {
+        "filled_per_s": report["messages_per_s"],
+        "taken_in_s": round(time.monotonic() - begin, 1),
+        **_memory(server, "rss_mb"),
+    }
     say(f"delayed: {contender} {found}")
     return found
 
@@ -72,13 +110,17 @@ def _memory(server: apache.Server, name: str) -> Result:
 
 
 def _restart(contender: str, server: apache.Server) -> Result | None:
-    """Stop it, and start it again on its store: until it accepts a message, and its memory then."""
+    """Restart it on its store; return the time until it accepts a message, and its memory then."""
     server.stop()
     try:
         taken_s = start_and_time(server, request=first_send())
         time.sleep(IDLE_S)
         with Desk(server) as desk:
-            found = {"start_s": round(taken_s, 2), **_memory(server, "idle_rss_mb"), "waiting": desk.timer_count()}
+            found = {
+                "start_s": round(taken_s, 2),
+                **_memory(server, "idle_rss_mb"),
+                "waiting": desk.timer_count(),
+            }
     except LOSSES as problem:
         say(f"restart: {contender} is lost: {problem}")
         return None

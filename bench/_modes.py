@@ -1,4 +1,6 @@
-"""Compiled beside interpreted: a program measures itself in child processes of both modes, in turns, and gets the medians of its rates."""
+"""Compiled versus interpreted: a program measures itself in child processes of both modes, in
+turns, and receives the medians of its rates.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from _harness import Pace, Result, busy_cores, emit, parse_arguments, refuse_sta
 from orbitmq import kernels
 
 CONTENDERS = ("compiled", "interpreted")
-_MEASURE_ENV = "ORBITMQ_BENCH_SECONDS"  # set in the processes that measure
+_MEASURE_ENV = "ORBITMQ_BENCH_SECONDS"  # set in the measuring processes
 
 
 def run(
@@ -25,10 +27,11 @@ def run(
     seconds: float,
     quick_seconds: float,
 ) -> None:
-    """Be the child that measures, or the parent that has children measure and prints what `report` makes of it.
+    """Act as the measuring child, or as the parent that starts children and prints the result of
+    `report`.
 
-    `measure` takes the seconds for each of its rates and returns them under "rates"; `report` gets the medians by mode, and by
-    mode what was measured last.
+    `measure` takes the seconds per rate and returns the rates under "rates"; `report` receives the
+    medians by mode, and by mode the last measurement.
     """
     if _MEASURE_ENV in os.environ:
         print(json.dumps({"mode": kernels.mode(), **measure(float(os.environ[_MEASURE_ENV]))}))
@@ -42,9 +45,15 @@ def run(
         for contender in options.server:
             found = _child(program, contender, quick_seconds if options.quick else seconds)
             rounds[contender].append(found)
-            say(f"{number + 1}/{pace.rounds} {contender} {' '.join(f'{name}: {rate:.0f}/s;' for name, rate in found['rates'].items())}")
+            say(
+                f"{number + 1}/{pace.rounds} {contender}"
+                f" {' '.join(f'{name}: {rate:.0f}/s;' for name, rate in found['rates'].items())}"
+            )
     medians = {
-        contender: {name: statistics.median(each["rates"][name] for each in found) for name in found[0]["rates"]}
+        contender: {
+            name: statistics.median(each["rates"][name] for each in found)
+            for name in found[0]["rates"]
+        }
         for contender, found in rounds.items()
     }
     last = {contender: found[-1] for contender, found in rounds.items()}
@@ -53,8 +62,13 @@ def run(
 
 
 def _child(program: str, contender: str, seconds: float) -> Result:
-    environment = os.environ | {_MEASURE_ENV: str(seconds), "ORBITMQ_PURE": "1" if contender == "interpreted" else "0"}
-    child = subprocess.run([sys.executable, program], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    environment = os.environ | {
+        _MEASURE_ENV: str(seconds),
+        "ORBITMQ_PURE": "1" if contender == "interpreted" else "0",
+    }
+    child = subprocess.run(
+        [sys.executable, program], env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
     found: Result = json.loads(child.stdout)
     if found["mode"] != contender:
         raise RuntimeError(f"the {contender} process ran {found['mode']}")
@@ -62,5 +76,8 @@ def _child(program: str, contender: str, seconds: float) -> Result:
 
 
 def rounded(rates: dict[str, dict[str, float]]) -> Result:
-    """Rates by mode, as whole numbers."""
-    return {contender: {name: round(rate) for name, rate in of_mode.items()} for contender, of_mode in rates.items()}
+    """Return rates by mode, as whole numbers."""
+    return {
+        contender: {name: round(rate) for name, rate in of_mode.items()}
+        for contender, of_mode in rates.items()
+    }

@@ -1,6 +1,7 @@
-"""A Spark source and sink in Python that do nothing of their own: what they reach is the most that any can.
+"""A Spark source and sink in Python that do no work of their own: the upper limit for any of them.
 
-Imported by Spark's workers, too. The source hands out one batch again and again, which a driver has put into a file before.
+Also imported by Spark's workers. The source yields one batch repeatedly, from a file that the
+driver wrote before.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SOURCE_FORMAT, SINK_FORMAT = "bench-prebuilt", "bench-counting"
 
 
 def keep(sample: pa.Table, path: Path) -> None:
-    """Put the rows into a file, as one batch."""
+    """Write the rows to a file, as one batch."""
     batch = sample.combine_chunks().to_batches()[0]
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)
@@ -44,7 +45,7 @@ def _batch(path: str, columns: tuple[str, ...]) -> pa.RecordBatch:
 
 
 class PrebuiltSource(DataSource):
-    """So many rows as the option `rows` says, of the batch in the file `path`."""
+    """Yields as many rows as the option `rows` says, from the batch in the file `path`."""
 
     @classmethod
     def name(cls) -> str:
@@ -75,7 +76,7 @@ class PrebuiltReader(DataSourceReader):
 
 
 class CountingSink(DataSource):
-    """Takes rows, and forgets them."""
+    """Counts rows and discards them."""
 
     @classmethod
     def name(cls) -> str:

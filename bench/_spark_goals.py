@@ -1,7 +1,9 @@
-"""What our connector should reach beside Spark's Kafka connector, what it did reach, and the table that shows both.
+"""Our connector's goals against Spark's Kafka connector, the results, and the table that shows
+both.
 
-CPU time by row is compared first: on a machine that others use it hardly moves. Ratios are of what is got: rows by the second, rows by the
-second of CPU time of Spark and its workers; of latencies and starts it is the time, and less is better.
+CPU time per row is compared first: it hardly varies on a shared machine. Ratios are of output: rows
+per second, and rows per second of CPU time of Spark and its workers; for latencies and starts they
+are of time, and less is better.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from _broker_goals import AT_LEAST, AT_MOST, aligned, number
 from _harness import NOISY_CPU_MIN, Result
 
 RATE, COST = "messages_per_s", "client_us_per_message"
-WORKER_COST, BROKER_COST = "worker_us_per_message", "broker_us_per_message"  # the first is a part of the cost, the second is not
+WORKER_COST, BROKER_COST = (
+    "worker_us_per_message",
+    "broker_us_per_message",
+)  # the first is part of the cost, the second is not
 TITLES: Final = {
     RATE: "rows/s",
     COST: "CPU µs/row",
@@ -33,7 +38,7 @@ _MAIN: Final = (RATE, COST, WORKER_COST, BROKER_COST)
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Who is compared with whom in a section, by which measures, and what is wished for."""
+    """Which contenders of a section are compared, by which measures, and the goal."""
 
     contender: str = "orbitmq"
     peer: str = "kafka"
@@ -46,7 +51,11 @@ class Comparison:
 
     @property
     def goal(self) -> str:
-        return "" if self.limit is None else f"{AT_MOST if self.is_time else AT_LEAST} {self.limit:g} x"
+        return (
+            ""
+            if self.limit is None
+            else f"{AT_MOST if self.is_time else AT_LEAST} {self.limit:g} x"
+        )
 
     def met_by(self, ratio: float) -> bool | None:
         if self.limit is None:
@@ -55,12 +64,14 @@ class Comparison:
 
 
 def lowest(reports: Sequence[Result], keys: Sequence[str]) -> Result:
-    """The least of each: a JVM that compiles, and others that take its caches away, only ever add to CPU time."""
-    return {key: round(min(report[key] for report in reports), 2) for key in keys} if reports else {}
+    """Return the minimum of each: JIT compilation and cache contention only ever add CPU time."""
+    return (
+        {key: round(min(report[key] for report in reports), 2) for key in keys} if reports else {}
+    )
 
 
 def compare(by_contender: dict[str, Result], comparison: Comparison) -> Result:
-    """The medians, with ratio and verdict by each measure."""
+    """Return the medians, with ratio and verdict for each measure."""
     ours, theirs = by_contender.get(comparison.contender, {}), by_contender.get(comparison.peer, {})
     ratios: dict[str, float] = {}
     for measure in comparison.measures:
@@ -73,13 +84,30 @@ def compare(by_contender: dict[str, Result], comparison: Comparison) -> Result:
         "compared": f"{comparison.contender}/{comparison.peer}",
         "ratios": ratios,
         "goal": comparison.goal,
-        "met": {measure: comparison.met_by(ratio) for measure, ratio in ratios.items()} if comparison.limit is not None else {},
+        "met": (
+            {measure: comparison.met_by(ratio) for measure, ratio in ratios.items()}
+            if comparison.limit is not None
+            else {}
+        ),
     }
 
 
 def table(measured: Result) -> str:
-    """A line for each contender of each section; the ratios, goal and verdicts stand with the one that is compared."""
-    rows = [["section", "contender", *(TITLES[key] for key in _MAIN), "others' cores", "times", "ratios", "goal", "verdict"]]
+    """Return one line per contender of each section; ratios, goal and verdicts are on the line of
+    the compared one.
+    """
+    rows = [
+        [
+            "section",
+            "contender",
+            *(TITLES[key] for key in _MAIN),
+            "others' cores",
+            "times",
+            "ratios",
+            "goal",
+            "verdict",
+        ]
+    ]
     for name, result in measured.items():
         title = name
         compared = result["compared"].partition("/")[0]
@@ -87,9 +115,17 @@ def table(measured: Result) -> str:
             if not isinstance(found, dict) or "rounds_lost" not in found:
                 continue
             numbers = [number(found.get(key)) for key in _MAIN]
-            times = ", ".join(f"{called} {number(found[key])}" for key, called in TITLES.items() if key in found and key not in _MAIN)
-            told = [_ratios(result), result["goal"], _verdict(result)] if contender == compared else ["", "", ""]
-            rows.append([title, contender, *numbers, number(found.get("other_cpu")), times, *told])
+            times = ", ".join(
+                f"{called} {number(found[key])}"
+                for key, called in TITLES.items()
+                if key in found and key not in _MAIN
+            )
+            cells = (
+                [_ratios(result), result["goal"], _verdict(result)]
+                if contender == compared
+                else ["", "", ""]
+            )
+            rows.append([title, contender, *numbers, number(found.get("other_cpu")), times, *cells])
             title = ""
             if found["rounds_lost"]:
                 rows.append(["", f"{found['rounds_lost']} rounds lost"])
@@ -102,7 +138,9 @@ def _ratios(result: Result) -> str:
 
 
 def _verdict(result: Result) -> str:
-    """By CPU time without a doubt; by the clock on the wall with one, when others used the machine."""
+    """Return the verdict: definite for CPU time; for wall time doubtful if other processes used the
+    machine.
+    """
     words = []
     for measure, met in result["met"].items():
         word = "met" if met else "MISSED"

@@ -1,7 +1,9 @@
-"""Apache Kafka and Spark's own connector for it: fetched by Maven into a cache, run as one child process, asked as a user of Spark asks it.
+"""Apache Kafka and Spark's connector for it: fetched by Maven into a cache, run as one child
+process, used as a Spark user would.
 
-The cache is `${ORBITMQ_KAFKA_CACHE:-${XDG_CACHE_HOME:-~/.cache}/orbitmq-kafka}`, a directory with jars for each set of versions.
-The connector is used as it is quickest: by Spark's newer reading path, with larger fetches, larger batches and short waits.
+The cache is `${ORBITMQ_KAFKA_CACHE:-${XDG_CACHE_HOME:-~/.cache}/orbitmq-kafka}`, a directory with
+jars for each set of versions. The connector is configured for speed: Spark's newer reading path,
+larger fetches, larger batches and short waits.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PARTITIONS: Final = 8
-# All sources but Kafka stay where they are: Spark reads Kafka by its older path unless it is told not to.
+# All sources except Kafka keep their path: Spark reads Kafka by the older path unless configured
+# otherwise.
 NEWER_PATH: Final = {"spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text"}
 _LARGE_FETCHES: Final = {
     "kafka.max.poll.records": "10000",
@@ -32,7 +35,7 @@ _LARGE_FETCHES: Final = {
 }
 _LARGE_BATCHES: Final = {"kafka.linger.ms": "20", "kafka.batch.size": "131072"}
 _SHORT_WAITS: Final = {"kafka.fetch.max.wait.ms": "10"}
-# Heap and collector are those of Kafka's start script.
+# Heap and collector as in Kafka's start script.
 _JVM_OPTIONS: Final = (
     *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
@@ -43,12 +46,16 @@ _POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <build><plugins><plugin><artifactId>maven-dependency-plugin</artifactId><version>3.6.1</version></plugin></plugins></build>
 </project>
 """
-_ALONE: Final = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+_ALONE: Final = (
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Versions:
-    """What runs. The newest connector that is published may be older than Spark: it says so itself when Spark is too new for it."""
+    """The versions to run. The newest published connector may be older than Spark: it reports
+    itself if Spark is too new for it.
+    """
 
     kafka: str = "4.3.1"
     connector: str = "4.2.0"
@@ -59,12 +66,17 @@ class Versions:
     def broker_jars(self) -> Path:
         return _fetched(
             f"kafka-{self.kafka}",
-            [f"org.apache.kafka:kafka_2.13:{self.kafka}", f"org.apache.kafka:kafka-tools:{self.kafka}"],
+            [
+                f"org.apache.kafka:kafka_2.13:{self.kafka}",
+                f"org.apache.kafka:kafka-tools:{self.kafka}",
+            ],
             with_dependencies=True,
         )
 
     def connector_jars(self) -> list[Path]:
-        """The jars that Spark is given; Spark's own POMs would ask for more than these, and other servers."""
+        """Return the jars for Spark; Spark's own POMs would request more than these, from other
+        servers.
+        """
         folder = _fetched(
             f"spark-connector-{self.connector}-{self.token_provider}-{self.clients}",
             [
@@ -79,7 +91,9 @@ class Versions:
 
 
 def _fetched(name: str, artifacts: Sequence[str], *, with_dependencies: bool) -> Path:
-    """The directory with these artifacts, `group:name:version`, which is filled once; several may do so at once."""
+    """Return the directory with these artifacts, `group:name:version`, filled on first use; safe to
+    run concurrently.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     cache = Path(os.environ.get("ORBITMQ_KAFKA_CACHE") or Path(base) / "orbitmq-kafka")
     place = cache / name
@@ -95,13 +109,24 @@ def _fetched(name: str, artifacts: Sequence[str], *, with_dependencies: bool) ->
         parts = (artifact.split(":") for artifact in artifacts)
         rest = "" if with_dependencies else _ALONE
         tags = (
-            f"<groupId>{group}</groupId><artifactId>{kind}</artifactId><version>{version}</version>{rest}" for group, kind, version in parts
+            f"<groupId>{group}</groupId><artifactId>{kind}</artifactId><version>{version}</version>{rest}"
+            for group, kind, version in parts
         )
-        pom.write_text(_POM.format(dependencies="".join(f"<dependency>{each}</dependency>" for each in tags)))
-        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={new}"]
-        run = subprocess.run(["mvn", "-q", "-B", "-f", str(pom), *goal], capture_output=True, text=True, check=False)
+        pom.write_text(
+            _POM.format(dependencies="".join(f"<dependency>{each}</dependency>" for each in tags))
+        )
+        goal = [
+            "dependency:copy-dependencies",
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={new}",
+        ]
+        run = subprocess.run(
+            ["mvn", "-q", "-B", "-f", str(pom), *goal], capture_output=True, text=True, check=False
+        )
         if run.returncode != 0:
-            raise apache.ApacheUnavailable(f"Maven could not resolve {name}: {(run.stdout + run.stderr).strip()[-500:]}")
+            raise apache.ApacheUnavailable(
+                f"Maven could not resolve {name}: {(run.stdout + run.stderr).strip()[-500:]}"
+            )
         try:
             new.rename(place)
         except OSError:
@@ -110,7 +135,7 @@ def _fetched(name: str, artifacts: Sequence[str], *, with_dependencies: bool) ->
 
 
 class KafkaServer(apache.Server):
-    """One broker that is its own controller, not started yet; its files are in `home`."""
+    """A broker that is its own controller, not started yet; its files are in `home`."""
 
     def __init__(self, versions: Versions, home: Path) -> None:
         self.class_path = f"{versions.broker_jars()}/*"
@@ -129,19 +154,32 @@ class KafkaServer(apache.Server):
             "offsets.topic.replication.factor": 1,
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
-            "broker.session.timeout.ms": 3_600_000,  # it is stopped while others have the turn, and is not gone
+            "broker.session.timeout.ms": (
+                3_600_000
+            ),  # it is stopped while it is not its turn, which is not a failure
         }
         configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        formatting = self.java("kafka.tools.StorageTool", "format", "-t", uuid.uuid4().hex[:22], "-c", str(configuration))
+        formatting = self.java(
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            uuid.uuid4().hex[:22],
+            "-c",
+            str(configuration),
+        )
         subprocess.run(formatting, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        super().__init__(self.java("kafka.Kafka", str(configuration), options=_JVM_OPTIONS), port, home / "console.log")
+        super().__init__(
+            self.java("kafka.Kafka", str(configuration), options=_JVM_OPTIONS),
+            port,
+            home / "console.log",
+        )
 
     def java(self, main_class: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
         return ["java", *options, "-cp", self.class_path, main_class, *arguments]
 
 
 class KafkaConnector:
-    """Spark's Kafka connector, and what else a measurement asks of Kafka."""
+    """Spark's Kafka connector, and the other operations on Kafka that a measurement needs."""
 
     def __init__(self, spark: SparkSession, server: KafkaServer) -> None:
         self._spark = spark
@@ -152,7 +190,7 @@ class KafkaConnector:
         source = self._spark.read.format("kafka").options(**self._address, **_LARGE_FETCHES)
         return source.options(subscribe=topic, includeHeaders="true").load()
 
-    same = read  # all that there is
+    same = read  # all available columns
 
     def narrow(self, topic: str) -> DataFrame:
         source = self._spark.read.format("kafka").options(**self._address, **_LARGE_FETCHES)
@@ -160,18 +198,30 @@ class KafkaConnector:
 
     def stream(self, topic: str, rows_max: int) -> DataFrame:
         source = self._spark.readStream.format("kafka").options(**self._address, **_LARGE_FETCHES)
-        return source.options(subscribe=topic, includeHeaders="true", startingOffsets="earliest", maxOffsetsPerTrigger=rows_max).load()
+        return source.options(
+            subscribe=topic,
+            includeHeaders="true",
+            startingOffsets="earliest",
+            maxOffsetsPerTrigger=rows_max,
+        ).load()
 
     def outgoing(self, messages: DataFrame) -> DataFrame:
-        """The rows of `messages` as this connector takes them."""
-        headers = "array(named_struct('key', 'TAGS', 'value', cast(tags as binary)), named_struct('key', 'UNIQ_KEY', 'value', id))"
-        return messages.selectExpr("cast(keys as binary) as key", "body as value", f"{headers} as headers")
+        """Return the rows of `messages` in the schema of this connector."""
+        headers = (
+            "array(named_struct('key', 'TAGS', 'value', cast(tags as binary)), named_struct('key',"
+            " 'UNIQ_KEY', 'value', id))"
+        )
+        return messages.selectExpr(
+            "cast(keys as binary) as key", "body as value", f"{headers} as headers"
+        )
 
     def write(self, rows: DataFrame, topic: str) -> None:
-        rows.write.format("kafka").options(**self._address, **_LARGE_BATCHES, topic=topic).mode("append").save()
+        rows.write.format("kafka").options(**self._address, **_LARGE_BATCHES, topic=topic).mode(
+            "append"
+        ).save()
 
     def make_topic(self, topic: str, *, has_store_time: bool = False) -> None:
-        """With the time of each message's storing as its timestamp, or with that of its sending."""
+        """Create a topic whose message timestamps are the store time, or the send time."""
         java = self._spark.sparkContext._jvm
         assert java is not None
         properties = java.java.util.Properties()
@@ -185,7 +235,9 @@ class KafkaConnector:
             admin.close()
 
     def copies(self, origin: str) -> DataFrame:
-        """A stream of the messages of one topic, as rows for another whose body is the time of their sending."""
+        """Return a stream of the messages of one topic, as rows for another whose body is the send
+        time.
+        """
         source = self._spark.readStream.format("kafka").options(**self._address, **_SHORT_WAITS)
         return (
             source.options(subscribe=origin, startingOffsets="earliest")
@@ -194,18 +246,34 @@ class KafkaConnector:
         )
 
     def stream_sink(self, topic: str) -> tuple[str, dict[str, str]]:
-        """The format of the stream that writes to a topic, and its options."""
+        """Return the format of the stream that writes to a topic, and its options."""
         return "kafka", {**self._address, "topic": topic}
 
     def times(self, topic: str) -> DataFrame:
-        """Of a topic of copies, when each was sent first, and when it was stored."""
-        return self.read(topic).selectExpr("cast(cast(value as string) as long) as born_ms", "unix_millis(timestamp) as stored_ms")
+        """Return the original send time and the store time of each message in a topic of copies."""
+        return self.read(topic).selectExpr(
+            "cast(cast(value as string) as long) as born_ms", "unix_millis(timestamp) as stored_ms"
+        )
 
     def send(self, topic: str, count: int, per_s: int, size: int) -> None:
         """Send messages at a steady rate, by Kafka's own tool."""
-        amount = ["--num-records", str(count), "--record-size", str(size), "--throughput", str(per_s)]
+        amount = [
+            "--num-records",
+            str(count),
+            "--record-size",
+            str(size),
+            "--throughput",
+            str(per_s),
+        ]
         where = ["--bootstrap-server", self._server.address, "--topic", topic]
         command = self._server.java(
-            "org.apache.kafka.tools.ProducerPerformance", *where, *amount, "--command-property", "acks=1", "linger.ms=0"
+            "org.apache.kafka.tools.ProducerPerformance",
+            *where,
+            *amount,
+            "--command-property",
+            "acks=1",
+            "linger.ms=0",
         )
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=600)
+        subprocess.run(
+            command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=600
+        )

@@ -1,6 +1,8 @@
-"""From the sending of a message to the storing of its copy, which a stream of micro-batches makes: topic to topic, at a gentle rate.
+"""Latency from sending a message to storing its copy, made by a stream of micro-batches: topic to
+topic, at a low rate.
 
-Both times are those of clocks of this machine, in the messages themselves. The first third is left out: queries begin slowly.
+Both times come from this machine's clock and are in the messages themselves. The first third is
+discarded: queries start slowly.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ PER_S: Final = 200
 BODY_SIZE: Final = 256
 SETTLE_S: Final = 4.0
 MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
-BY_FILE_SYSTEM: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+BY_FILE_SYSTEM: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 _numbers = itertools.count()
 
 
 class Copying(Protocol):
-    """What a connector must be able to do."""
+    """The operations that a connector must support."""
 
     def make_topic(self, topic: str, *, has_store_time: bool = False) -> None: ...
 
@@ -38,8 +42,10 @@ class Copying(Protocol):
     def send(self, topic: str, count: int, per_s: int, size: int) -> None: ...
 
 
-def copy_stream(spark: SparkSession, connector: Copying, count: int, *, by_file_system: bool) -> Result:
-    """Copy so many messages as they come; latencies, and what the triggers took."""
+def copy_stream(
+    spark: SparkSession, connector: Copying, count: int, *, by_file_system: bool
+) -> Result:
+    """Copy this many messages as they arrive; return latencies and trigger durations."""
     number = next(_numbers)
     origin, target = f"latency-in-{number}", f"latency-out-{number}"
     connector.make_topic(origin)
@@ -55,7 +61,10 @@ def copy_stream(spark: SparkSession, connector: Copying, count: int, *, by_file_
     if len(pairs) != count:
         raise RuntimeError(f"{len(pairs)} of {count} messages were copied")
     taken_ms = sorted(stored_ms - born_ms for born_ms, stored_ms in pairs[count // 3 :])
-    shares = {name: taken_ms[int(len(taken_ms) * share)] * 1000.0 for name, share in (("p50_us", 0.5), ("p99_us", 0.99))}
+    shares = {
+        name: taken_ms[int(len(taken_ms) * share)] * 1000.0
+        for name, share in (("p50_us", 0.5), ("p99_us", 0.99))
+    }
     return {**shares, "trigger_ms": triggers_ms}
 
 
@@ -67,7 +76,11 @@ def _run(connector: Copying, origin: str, target: str, count: int, home: Path) -
         time.sleep(SETTLE_S)
         connector.send(origin, count, PER_S, BODY_SIZE)
         query.processAllAvailable()
-        durations = [each["durationMs"]["triggerExecution"] for each in query.recentProgress if each["numInputRows"]]
+        durations = [
+            each["durationMs"]["triggerExecution"]
+            for each in query.recentProgress
+            if each["numInputRows"]
+        ]
     finally:
         query.stop()
     durations = sorted(durations[len(durations) // 3 :])

@@ -1,4 +1,6 @@
-"""Our connector, asked as a user of Spark asks it, and beside it what Spark leaves to Python sources and sinks that do nothing."""
+"""Our connector, used as a Spark user would, and next to it Python sources and sinks that do
+nothing, as the limit.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,24 @@ from orbitmq.spark.schema import DDL
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# What there is of Kafka's columns: key, value, topic, partition, offset, timestamp, timestampType, headers.
+# The counterparts of Kafka's columns: key, value, topic, partition, offset, timestamp,
+# timestampType, headers.
 SAME: Final = (
-    "keys string, body binary, topic string, queueId int, queueOffset bigint, storeTimestamp timestamp, sysFlag int, "
-    "properties map<string,string>"
+    "keys string, body binary, topic string, queueId int, queueOffset bigint, storeTimestamp"
+    " timestamp, sysFlag int, properties map<string,string>"
 )
 NARROW: Final = "queueId int, queueOffset bigint, storeTimestamp timestamp"
-# What docs/spark-source.md tells those to set who read much.
-LARGE_ANSWERS: Final = {"maxTransferCountOnMessageInMemory": 1024, "maxTransferBytesOnMessageInMemory": 1 << 20}
+# What docs/spark-source.md recommends for large reads.
+LARGE_ANSWERS: Final = {
+    "maxTransferCountOnMessageInMemory": 1024,
+    "maxTransferBytesOnMessageInMemory": 1 << 20,
+}
 
 
 class OrbitmqConnector:
-    """The format `rocketmq` on a broker of ours, and what else a measurement asks of that."""
+    """The format `rocketmq` on a broker of ours, and the other operations that a
+    measurement needs.
+    """
 
     def __init__(self, spark: SparkSession, server: apache.Server, name_server: str) -> None:
         self._spark = spark
@@ -45,36 +53,49 @@ class OrbitmqConnector:
         return self.read(topic, NARROW)
 
     def stream(self, topic: str, rows_max: int) -> DataFrame:
-        source = self._spark.readStream.format("rocketmq").options(nameServer=self._name_server, subscribe=topic)
+        source = self._spark.readStream.format("rocketmq").options(
+            nameServer=self._name_server, subscribe=topic
+        )
         return source.options(startingOffsets="earliest", maxOffsetsPerTrigger=rows_max).load()
 
     def outgoing(self, messages: DataFrame) -> DataFrame:
-        """The rows of `messages` as this connector takes them; unique ids are its own."""
+        """Return the rows of `messages` in the schema of this connector, which creates unique ids
+        itself.
+        """
         return messages.select("body", "keys", "tags")
 
     def write(self, rows: DataFrame, topic: str) -> None:
-        rows.write.format("rocketmq").options(nameServer=self._name_server, topic=topic).mode("append").save()
+        rows.write.format("rocketmq").options(nameServer=self._name_server, topic=topic).mode(
+            "append"
+        ).save()
 
     def make_topic(self, topic: str, *, has_store_time: bool = False) -> None:
-        """Messages have both times in any case."""
+        """Create a topic; messages always have both timestamps."""
         with Desk(self._server) as desk:
             desk.make_topic(topic)
         wait_for_route(self._name_server, topic)
 
     def copies(self, origin: str) -> DataFrame:
-        """A stream of the messages of one topic, as rows for another whose body is the time of their sending."""
+        """Return a stream of the messages of one topic, as rows for another whose body is the send
+        time.
+        """
         source = self._spark.readStream.format("rocketmq").schema("bornTimestamp timestamp")
-        rows = source.options(nameServer=self._name_server, subscribe=origin, startingOffsets="earliest").load()
+        rows = source.options(
+            nameServer=self._name_server, subscribe=origin, startingOffsets="earliest"
+        ).load()
         return rows.selectExpr("cast(unix_millis(bornTimestamp) as string) as body")
 
     def stream_sink(self, topic: str) -> tuple[str, dict[str, str]]:
-        """The format of the stream that writes to a topic, and its options."""
+        """Return the format of the stream that writes to a topic, and its options."""
         return "rocketmq", {"nameServer": self._name_server, "topic": topic}
 
     def times(self, topic: str) -> DataFrame:
-        """Of a topic of copies, when each was sent first, and when it was stored."""
+        """Return the original send time and the store time of each message in a topic of copies."""
         rows = self.read(topic, "body binary, storeTimestamp timestamp")
-        return rows.selectExpr("cast(cast(body as string) as long) as born_ms", "unix_millis(storeTimestamp) as stored_ms")
+        return rows.selectExpr(
+            "cast(cast(body as string) as long) as born_ms",
+            "unix_millis(storeTimestamp) as stored_ms",
+        )
 
     def send(self, topic: str, count: int, per_s: int, size: int) -> None:
         """Send messages at a steady rate."""
@@ -87,18 +108,23 @@ class OrbitmqConnector:
 
 
 class CommitLogConnector:
-    """The format `rocketmq-commitlog` on that broker's files."""
+    """The format `rocketmq-commitlog` on the files of that broker."""
 
     def __init__(self, spark: SparkSession, store: Path) -> None:
         self._spark = spark
         self._store = store
 
     def read(self, topic: str) -> DataFrame:
-        return self._spark.read.format("rocketmq-commitlog").schema(DDL).option("topics", topic).load(str(self._store))
+        return (
+            self._spark.read.format("rocketmq-commitlog")
+            .schema(DDL)
+            .option("topics", topic)
+            .load(str(self._store))
+        )
 
 
 class Ceiling:
-    """A source of batches that are there already, and a sink that counts: no decoding, no network."""
+    """A source of prebuilt batches and a sink that counts: no decoding, no network."""
 
     def __init__(self, spark: SparkSession, sample: DataFrame, rows: int, home: Path) -> None:
         self._spark = spark

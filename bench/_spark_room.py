@@ -1,7 +1,8 @@
-"""One Spark for all contenders, what its processes use, the rows that are measured, and the servers that they are read from.
+"""One Spark session for all contenders, the resources its processes use, the measured rows, and the
+servers they are read from.
 
-Invariant: every contender is measured in the same session, of the same JVM. CPU time is that of the JVM with its Python workers; that of
-servers is told apart.
+Invariant: every contender is measured in the same session of the same JVM. CPU time is that of the
+JVM with its Python workers; that of servers is reported separately.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def master() -> str:
 
 @contextmanager
 def session(jars: Collection[Path]) -> Iterator[SparkSession]:
-    """A session whose workers find the modules of this folder."""
+    """Return a session whose workers can import the modules of this folder."""
     folder = str(Path(__file__).parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
     conf = {**CONF, **({"spark.jars": ",".join(map(str, jars))} if jars else {})}
@@ -55,7 +56,9 @@ def session(jars: Collection[Path]) -> Iterator[SparkSession]:
 
 @contextmanager
 def servers(versions: Versions | None) -> Iterator[tuple[dict[str, apache.Server], str, Path]]:
-    """Our broker as `orbitmq`, Kafka as `kafka` if it can be had; the address of our name server, and our broker's store."""
+    """Start our broker as `orbitmq` and, if available, Kafka as `kafka`; yield them with our name
+    server's address and our broker's store.
+    """
     with tempfile.TemporaryDirectory(prefix="orbitmq-bench-") as directory, ExitStack() as stack:
         home = Path(directory)
         names = subject.name_server(home / "names")
@@ -64,7 +67,13 @@ def servers(versions: Versions | None) -> Iterator[tuple[dict[str, apache.Server
 
         def make(contender: str, place: Path) -> apache.Server:
             ours[contender] = place / "store"
-            return broker(contender, place, apache_version="", settings=LARGE_ANSWERS, name_server=names.address)
+            return broker(
+                contender,
+                place,
+                apache_version="",
+                settings=LARGE_ANSWERS,
+                name_server=names.address,
+            )
 
         found = stack.enter_context(running(make, ["orbitmq"]))
         if versions is not None:
@@ -77,13 +86,13 @@ def servers(versions: Versions | None) -> Iterator[tuple[dict[str, apache.Server
         yield found, names.address, ours["orbitmq"]
 
 
-def nobody() -> apache.Server:
-    """The server of those who need none: it never runs."""
+def no_server() -> apache.Server:
+    """Return a placeholder for contenders without a server; it never runs."""
     return apache.Server([], 0, Path(os.devnull))
 
 
 class Meter:
-    """What a session's processes, and servers, use while something is done."""
+    """Measures the resources that a session's processes, and servers, use during a job."""
 
     def __init__(self, spark: SparkSession) -> None:
         gateway = spark.sparkContext._gateway
@@ -91,24 +100,26 @@ class Meter:
         self._root = gateway.proc.pid
 
     def measure(self, job: Callable[[], Result | None], rows: int, server: apache.Server) -> Result:
-        """Do it; rate and CPU time by its rows, and what the job says itself."""
+        """Run the job; return rate and CPU time per row, and the job's own report."""
         before = self._used_besides(server)
         begin_s = time.monotonic()
         with TreeSampler(self._root) as tree:
-            told = job() or {}
+            extra = job() or {}
         seconds = time.monotonic() - begin_s
-        server_s, own_s, busy_s = (now - then for now, then in zip(self._used_besides(server), before, strict=True))
+        server_s, own_s, busy_s = (
+            now - then for now, then in zip(self._used_besides(server), before, strict=True)
+        )
         return {
             "messages_per_s": rows / seconds,
             "client_us_per_message": tree.used_s * 1e6 / rows,
             "worker_us_per_message": (tree.used_s - tree.root_used_s) * 1e6 / rows,
             "broker_us_per_message": server_s * 1e6 / rows,
             "other_cpu": max(0.0, (busy_s - tree.used_s - server_s - own_s) / seconds),
-            **told,
+            **extra,
         }
 
     def wait_until_quiet(self, within_s: float = 5.0) -> None:
-        """Wait until the session does nothing: a JVM goes on compiling after its work has ended."""
+        """Wait until the session is idle: a JVM goes on compiling after its work has ended."""
         deadline_s = time.monotonic() + within_s
         while time.monotonic() < deadline_s:
             with TreeSampler(self._root) as tree:
@@ -117,14 +128,19 @@ class Meter:
                 return
 
     def _used_besides(self, server: apache.Server) -> tuple[float, float, float]:
-        """Of the server, of this process, of all processes."""
-        return cpu_seconds(server) if server.is_alive() else 0.0, time.process_time(), busy_seconds()
+        """Return the CPU time of the server, of this process, and of all processes."""
+        return (
+            cpu_seconds(server) if server.is_alive() else 0.0,
+            time.process_time(),
+            busy_seconds(),
+        )
 
 
 class TreeSampler:
     """The CPU time of a process and its descendants while the `with` block lasts.
 
-    They are looked at again and again: those that end take what they used along, because Spark's daemon does not wait for its workers.
+    They are sampled repeatedly: the CPU time of processes that end is lost, since Spark's daemon
+    does not wait for its workers.
     """
 
     def __init__(self, root: int) -> None:
@@ -151,7 +167,7 @@ class TreeSampler:
 
     @property
     def root_used_s(self) -> float:
-        """Of the process itself."""
+        """Return the CPU time of the root process."""
         return self._last_s[self._root] - self._begin_s[self._root]
 
     def _look_again(self) -> None:
@@ -160,7 +176,7 @@ class TreeSampler:
 
 
 def tree_cpu_seconds(root: int) -> dict[int, float]:
-    """The CPU time that a process and its descendants have used so far, each by its id."""
+    """Return the CPU time of a process and its descendants so far, by process id."""
     parents: dict[int, int] = {}
     used_s: dict[int, float] = {}
     for folder in Path("/proc").iterdir():
@@ -170,7 +186,10 @@ def tree_cpu_seconds(root: int) -> dict[int, float]:
             except (FileNotFoundError, ProcessLookupError):
                 continue
             pid = int(folder.name)
-            parents[pid], used_s[pid] = int(fields[1]), (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            parents[pid], used_s[pid] = (
+                int(fields[1]),
+                (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
+            )
 
     def is_inside(pid: int) -> bool:
         return pid == root or (pid in parents and is_inside(parents[pid]))
@@ -179,7 +198,7 @@ def tree_cpu_seconds(root: int) -> dict[int, float]:
 
 
 def messages(spark: SparkSession, count: int) -> DataFrame:
-    """Rows with keys, tags, a unique id and a body of 256 bytes."""
+    """Return rows with keys, tags, a unique id and a body of 256 bytes."""
     body = ", ".join(f"sha2(string(id + {number}), 256)" for number in range(4))
     return spark.range(0, count, 1, PARTITIONS).selectExpr(
         "concat('key-', id) as keys",
@@ -190,14 +209,22 @@ def messages(spark: SparkSession, count: int) -> DataFrame:
 
 
 def touch(frame: DataFrame, rows: int) -> None:
-    """One aggregate over every column, whatever the schema is; other than so many rows are an error."""
+    """Run one aggregate over every column of any schema; an unexpected number of rows is
+    an error.
+    """
     from pyspark.sql import functions
 
     def of_field(field: StructField) -> Column:
         kind, column = field.dataType.typeName(), functions.col(field.name)
         if kind in ("binary", "string"):
-            return functions.sum(functions.octet_length(column))  # the number of characters would be work, and for some columns only
-        return functions.sum(functions.size(column)) if kind in ("array", "map") else functions.max(column)
+            return functions.sum(
+                functions.octet_length(column)
+            )  # counting characters would be extra work, for some columns only
+        return (
+            functions.sum(functions.size(column))
+            if kind in ("array", "map")
+            else functions.max(column)
+        )
 
     parts = [of_field(field).alias(f"of_{field.name}") for field in frame.schema.fields]
     found = frame.agg(functions.count(functions.lit(1)).alias("rows"), *parts).collect()[0]["rows"]

@@ -1,6 +1,8 @@
-"""A program that uses Spark once: starts a session, asks it something, then something of a topic. Prints how long each took as JSON.
+"""A program that uses Spark once: starts a session, runs a query, then one on a topic. Prints the
+duration of each as JSON.
 
-Its arguments are the contender, where its server is, the topic, and the connector's jars with commas between, or nothing.
+Its arguments are the contender, the address of its server, the topic, and the connector's jars
+separated by commas, or nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +23,12 @@ def main() -> None:
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.master(master())
-        for key, value in {**CONF, "spark.jars": jars, "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}.items():
+        for key, value in {
+            **CONF,
+            "spark.jars": jars,
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+        }.items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
         options = {"kafka.bootstrap.servers": address, "subscribe": topic, "includeHeaders": "true"}
@@ -37,7 +44,12 @@ def main() -> None:
     query_s = time.monotonic()
     touch(source.options(**options).load(), SMALL_ROWS)
     end_s = time.monotonic()
-    times = {"session_s": up_s - begin_s, "first_query_s": query_s - up_s, "first_read_s": end_s - query_s, "all_s": end_s - begin_s}
+    times = {
+        "session_s": up_s - begin_s,
+        "first_query_s": query_s - up_s,
+        "first_read_s": end_s - query_s,
+        "all_s": end_s - begin_s,
+    }
     print(json.dumps(times))
 
 

@@ -1,4 +1,6 @@
-"""The sections of `store.py` that read: pulls from memory and from the disk, recovery after a crash, the start with many queues."""
+"""The reading sections of `store.py`: pulls from memory and from disk, recovery after a crash, the
+start with many queues.
+"""
 
 from __future__ import annotations
 
@@ -34,20 +36,22 @@ from orbitmq.store.reads import GetStatus
 from orbitmq.store.types import QueueKey, QueueOffset
 
 BODY_SIZES = (256, 1024)
-PULL = 32  # messages that one read asks for
+PULL = 32  # messages requested per read
 PULL_LOG_SIZE = 16 << 20
 RECOVERY_FILE_SIZE = 16 << 20
 RECOVERY_FILES = {
     "compiled": 16,
     "interpreted": 1,
-}  # what is done once for a start should not count for much, and nobody should wait for minutes
+}  # large enough that fixed costs do not dominate, small enough not to take minutes
 BATCH = 64
 STORE_TIME_MS = 1_700_000_000_000
 QUEUE_COUNTS, QUICK_QUEUE_COUNTS = (10_000, 100_000), (1_000,)
 
 
 def pulls(seconds: float) -> Rates:
-    """Messages a second that are read in pulls, from the page cache and from the disk, beside bare reads of as many bytes of the log."""
+    """Return messages per second read by pulls, from the page cache and from disk, next to bare
+    reads of as many bytes of the log.
+    """
     rates: Rates = {}
     for body_size in BODY_SIZES:
         with folder() as name, open_store(Path(name)) as store:
@@ -60,7 +64,9 @@ def pulls(seconds: float) -> Rates:
 
 
 def _pull_slice(store: MessageStore, record_size: int, seconds: float) -> dict[str, Stopwatch]:
-    """All queues from their beginning, page cache emptied before and then full, until the time is over."""
+    """Pull all queues from their beginning, with the page cache empty at first and then full, until
+    the time is over.
+    """
     parts = {name: Stopwatch() for name in ("pull, cold", "pull", "read, cold", "read")}
     while parts["pull"].cpu_s + parts["pull, cold"].cpu_s < seconds:
         _drop_pages(store)
@@ -87,7 +93,7 @@ def _pull_all(store: MessageStore) -> tuple[int, partial[None]]:
 
 
 def _read_all(store: MessageStore, record_size: int) -> tuple[int, partial[None]]:
-    """Read the log from begin to end, as many bytes at a time as a pull gives."""
+    """Read the log from beginning to end, in pieces as large as a pull's."""
 
     def read_all() -> None:
         for file in store.log.files.files:
@@ -100,18 +106,20 @@ def _read_all(store: MessageStore, record_size: int) -> tuple[int, partial[None]
 
 
 def _drop_pages(store: MessageStore) -> None:
-    """Have the system forget the content of all files; a mapping would keep it."""
+    """Drop the content of all files from the page cache; a mapping would keep it."""
     for file in store.log.files.files:
         file.close()
     for path in store.config.root.rglob("*"):
-        if path.is_file() and path.name != "lock":  # who closes that one gives up the lock
+        if path.is_file() and path.name != "lock":  # closing the lock file would release the lock
             descriptor = os.open(path, os.O_RDONLY)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(descriptor)
 
 
 def recovery(_seconds: float) -> Rates:
-    """Bytes of the log a second that a start after a crash goes over, with queues and index there or gone, beside `cat` of the files."""
+    """Return bytes of the log per second that a start after a crash scans, with queues and index
+    present or missing, next to `cat` of the files.
+    """
     rates: Rates = {}
     log_size = RECOVERY_FILE_SIZE * RECOVERY_FILES[kernels.mode()]
     for body_size in BODY_SIZES:
@@ -121,7 +129,9 @@ def recovery(_seconds: float) -> Rates:
             with open_store(root, Unsynced(), file_size=RECOVERY_FILE_SIZE) as store:
                 _fill(store, log_size, body_size)
             for _ in range(SLICES):
-                parts = {name: Stopwatch() for name in ("cat", "recovery", "recovery, all built again")}
+                parts = {
+                    name: Stopwatch() for name in ("cat", "recovery", "recovery, all built again")
+                }
                 _cat(sorted((root / "commitlog").iterdir()), parts["cat"])
                 _recover(root, parts["recovery"])
                 for derived in ("consumequeue", "index"):
@@ -133,7 +143,9 @@ def recovery(_seconds: float) -> Rates:
 
 
 def _recover(root: Path, watch: Stopwatch) -> None:
-    """Open the store as if it had not been stopped, and as if nothing were known to be safe; the files are in the page cache."""
+    """Open the store as after an unclean stop, with nothing known to be flushed; the files are in
+    the page cache.
+    """
     (root / "abort").write_text("1")
     (root / "checkpoint").unlink()
     store = new_store(root, Unsynced(), file_size=RECOVERY_FILE_SIZE)
@@ -151,7 +163,9 @@ def _cat(files: list[Path], watch: Stopwatch) -> None:
 
 
 def _fill(store: MessageStore, size: int, body_size: int) -> int:
-    """Store messages up to that size of the log, whole files if it is such; the size of a record."""
+    """Store messages up to this size of the log, in whole files if it is a multiple; return the
+    size of a record.
+    """
     source, record = cycle(messages(1 << 14, body_size)), 0
     while store.log.end_offset < size - BATCH * record:
         for each in islice(source, BATCH):
@@ -161,19 +175,23 @@ def _fill(store: MessageStore, size: int, body_size: int) -> int:
 
 
 def make_many_queues(root: Path, counts: Sequence[int]) -> None:
-    """Stores of so many queues, each with one message, for `start` to open."""
+    """Create stores with this many queues, each with one message, for `start` to open."""
     body = os.urandom(256)
     for count in counts:
         with open_store(root / str(count), Unsynced()) as store:
             for number in range(count):
-                store.log.append(message(number, body, f"topic-{number // QUEUES}".encode()), STORE_TIME_MS)
+                store.log.append(
+                    message(number, body, f"topic-{number // QUEUES}".encode()), STORE_TIME_MS
+                )
                 if number % 1024 == 1023:
                     store.commit()
             store.commit()
 
 
 def start(root: Path) -> tuple[Rates, Result]:
-    """Queues a second that the start of a store takes, with and without a first look at each; and by how much the process grows, in MB."""
+    """Return queues per second opened by the start of a store, with and without a first access to
+    each; and the growth of the process in MB.
+    """
     rates: Rates = {}
     grown_mb: Result = {}
     for count in sorted(int(store_root.name) for store_root in root.iterdir()):
@@ -187,7 +205,10 @@ def start(root: Path) -> tuple[Rates, Result]:
                 store.queues.plain.find(*key)
 
         parts["first look"].time(count, look)
-        grown_mb[str(count)] = {"start": round(started_mb, 1), "first look": round(rss_mb() - before_mb, 1)}
+        grown_mb[str(count)] = {
+            "start": round(started_mb, 1),
+            "first look": round(rss_mb() - before_mb, 1),
+        }
         store.close()
         rates |= rates_of(f"{count} queues", [parts])
     return rates, grown_mb

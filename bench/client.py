@@ -1,6 +1,7 @@
-"""How fast is our client library beside Apache's C++ client, as its wheel has it, and the Java client? Prints one JSON line; see README.md.
+"""Measure the speed of our client library next to Apache's C++ client (its wheel) and the Java
+client. Prints one JSON line; see README.md.
 
-All talk to one broker of ours. Sections: single, concurrent, batch, consume.
+All use one broker of ours. Sections: single, concurrent, batch, consume.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _groups = itertools.count()
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One question, and who is asked it; the order has no time yet."""
+    """One workload and its contenders; the order has no duration yet."""
 
     name: str
     order: Order
@@ -54,7 +55,11 @@ class Row:
 _SENDERS = ("orbitmq", "orbitmq-blocking", CPP, JAVA)
 ROWS = {
     "single": Row(name="send, 1 caller", order=Order(topic=SENT, seconds=0), contenders=_SENDERS),
-    "concurrent": Row(name=f"send, {CALLERS} callers", order=Order(topic=SENT, seconds=0, callers=CALLERS), contenders=_SENDERS),
+    "concurrent": Row(
+        name=f"send, {CALLERS} callers",
+        order=Order(topic=SENT, seconds=0, callers=CALLERS),
+        contenders=_SENDERS,
+    ),
     "batch": Row(
         name=f"batches of {BATCH_COUNT}, {BATCH_CALLERS} callers",
         order=Order(topic=SENT, seconds=0, callers=BATCH_CALLERS, batch=BATCH_COUNT),
@@ -69,7 +74,9 @@ ROWS = {
 
 
 def perform(client: Client, server: apache.Server, order: Order) -> Result:
-    """One order, with what the client says of it; messages that it sent must have come to the broker's queues."""
+    """Execute one order and return the client's report; the messages it sent must be in the
+    broker's queues.
+    """
     if not client.is_alive():
         client.start()
     with Desk(server) as desk:
@@ -82,7 +89,10 @@ def perform(client: Client, server: apache.Server, order: Order) -> Result:
     if not report["messages"]:
         raise RuntimeError("the client got nothing done")
     if not order.group and stored < report["messages"]:
-        raise RuntimeError(f"the client says that it sent {report['messages']} messages, but the broker stored {stored}")
+        raise RuntimeError(
+            f"the client says that it sent {report['messages']} messages, but the broker stored"
+            f" {stored}"
+        )
     return {
         RATE: report["messages"] / report["seconds"],
         COST: report["cpu_seconds"] * 1e6 / report["messages"],
@@ -92,13 +102,19 @@ def perform(client: Client, server: apache.Server, order: Order) -> Result:
     }
 
 
-def measure(row: Row, contenders: Mapping[str, Client], server: apache.Server, pace: Pace, messages: int) -> Result:
-    """The contenders in turns, each warmed up before."""
+def measure(
+    row: Row, contenders: Mapping[str, Client], server: apache.Server, pace: Pace, messages: int
+) -> Result:
+    """Measure the contenders in turns, each warmed up before."""
 
-    def turn(contender: str, seconds: float = pace.seconds, settle_s: float = pace.settle_s) -> Result:
+    def turn(
+        contender: str, seconds: float = pace.seconds, settle_s: float = pace.settle_s
+    ) -> Result:
         asked = replace(row.order, seconds=seconds, settle_s=settle_s, messages=messages)
         if asked.group:
-            asked = replace(asked, group=f"{asked.group}-{next(_groups)}")  # one that has consumed nothing
+            asked = replace(
+                asked, group=f"{asked.group}-{next(_groups)}"
+            )  # a group that has consumed nothing
         return perform(contenders[contender], server, asked)
 
     for contender in contenders:
@@ -108,7 +124,9 @@ def measure(row: Row, contenders: Mapping[str, Client], server: apache.Server, p
         except LOSSES as problem:
             say(f"{row.name}: {contender} could not be warmed up: {problem}")
     reports = take_turns(row.name, contenders, pace.rounds, turn, quiet_within_s=QUIET_WITHIN_S)
-    return compare({contender: medians(of, pace.rounds, _KEYS) for contender, of in reports.items()})
+    return compare(
+        {contender: medians(of, pace.rounds, _KEYS) for contender, of in reports.items()}
+    )
 
 
 def main() -> None:
@@ -126,13 +144,25 @@ def main() -> None:
             row = ROWS[section]
             asked = [each for each in row.contenders if each in options.server]
             with clients(asked, name_server, options.apache) as contenders:
-                measured[row.name] = {"section": section, **measure(row, contenders, server, pace, messages)}
+                measured[row.name] = {
+                    "section": section,
+                    **measure(row, contenders, server, pace, messages),
+                }
     say(table(measured))
     if options.quick:
         say("this was a quick run: its numbers mean nothing, and its verdicts neither")
-    goals = [] if options.quick else verdicts(measured)  # a second does not warm a JVM up
+    goals = [] if options.quick else verdicts(measured)  # a second does not warm up a JVM
     releases = {"orbitmq": __version__, CPP: _wheel(), JAVA: options.apache}
-    emit("client", options, {"releases": releases, "workloads": measured, "goals": goals, "took_s": round(time.monotonic() - begin)})
+    emit(
+        "client",
+        options,
+        {
+            "releases": releases,
+            "workloads": measured,
+            "goals": goals,
+            "took_s": round(time.monotonic() - begin),
+        },
+    )
 
 
 def _wheel() -> str | None:

@@ -1,4 +1,6 @@
-"""How soon has a test a broker that took a message: by LocalCluster, by a start of Apache's broker? Prints one JSON line; see README.md."""
+"""Measure how soon a test has a broker that accepted a message: by LocalCluster, and by starting
+Apache's broker. Prints one JSON line; see README.md.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +14,53 @@ import time
 from pathlib import Path
 
 from _broker_room import broker, first_send
-from _harness import LOSSES, NOISY_CPU_MIN, ROOT, Pace, Result, busy_cores, emit, parse_arguments, refuse_stale_kernels, say, start_and_time
+from _harness import (
+    LOSSES,
+    NOISY_CPU_MIN,
+    ROOT,
+    Pace,
+    Result,
+    busy_cores,
+    emit,
+    parse_arguments,
+    refuse_stale_kernels,
+    say,
+    start_and_time,
+)
 from interop import apache
 
 CONTENDERS = ("orbitmq", "apache")
-RATIO_MAX = 0.1  # of a cluster in a test process that runs already, to Apache's start
+RATIO_MAX = 0.1  # of a cluster in a running test process to Apache's start
 UP_S_MAX = 0.3
 
 
 def measure_orbitmq() -> Result:
-    """One test process: its first cluster, and the median of those after it."""
-    command = [sys.executable, str(ROOT / "bench" / "_local_cluster_child.py"), str(time.monotonic())]
-    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout)
+    """Measure one test process: its first cluster, and the median of the later ones."""
+    command = [
+        sys.executable,
+        str(ROOT / "bench" / "_local_cluster_child.py"),
+        str(time.monotonic()),
+    ]
+    found = json.loads(
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
+    )
     first, *later = found["clusters"]
-    medians = {key: statistics.median(each[key] for each in later) for key in ("up_s", "first_send_s", "end_s")}
-    return {"import_s": found["import_s"], "process_s": found["process_s"], "first_up_s": first["up_s"], **medians}
+    medians = {
+        key: statistics.median(each[key] for each in later)
+        for key in ("up_s", "first_send_s", "end_s")
+    }
+    return {
+        "import_s": found["import_s"],
+        "process_s": found["process_s"],
+        "first_up_s": first["up_s"],
+        **medians,
+    }
 
 
 def measure_apache(options: argparse.Namespace) -> Result:
-    """A broker alone, without the name server that it needs and without a client: the least that a test would wait for."""
+    """Measure a broker alone, without the name server it needs and without a client: the minimum
+    that a test would wait for.
+    """
     with tempfile.TemporaryDirectory(prefix="orbitmq-bench-") as directory:
         server = broker("apache", Path(directory) / "apache", apache_version=options.apache)
         try:
@@ -53,9 +83,14 @@ def main() -> None:
                 say(f"round {number + 1}/{pace.rounds} {contender}: this round is lost: {problem}")
                 continue
             samples.append({**sample, "other_cpu": other_cpu})
-            say(f"round {number + 1}/{pace.rounds} {contender}: {', '.join(f'{key} {value:.3f}' for key, value in samples[-1].items())}")
+            say(
+                f"round {number + 1}/{pace.rounds} {contender}:"
+                f" {', '.join(f'{key} {value:.3f}' for key, value in samples[-1].items())}"
+            )
     medians: Result = {
-        contender: {key: round(statistics.median(each[key] for each in samples), 4) for key in samples[0]}
+        contender: {
+            key: round(statistics.median(each[key] for each in samples), 4) for key in samples[0]
+        }
         for contender, samples in taken.items()
         if samples
     }
@@ -63,15 +98,31 @@ def main() -> None:
 
 
 def verdict(medians: Result, *, is_quick: bool) -> Result:
-    """The ratios and the goals; `met` is None where nobody can tell: on a noisy machine, after a quick run, with nobody to compare with."""
+    """Return the ratios and the goals; `met` is None if it cannot be decided: on a noisy machine,
+    after a quick run, without a contender.
+    """
     ours, theirs = medians.get("orbitmq"), medians.get("apache")
     if ours is None:
         return {}
     noisy = any(each["other_cpu"] >= NOISY_CPU_MIN for each in medians.values())
-    ratios = {} if theirs is None else {key: round(ours[key] / theirs["first_send_s"], 4) for key in ("first_send_s", "process_s")}
-    reached = {"up_s": (ours["up_s"], UP_S_MAX), "first_send_s x": (ratios.get("first_send_s"), RATIO_MAX)}
+    ratios = (
+        {}
+        if theirs is None
+        else {
+            key: round(ours[key] / theirs["first_send_s"], 4)
+            for key in ("first_send_s", "process_s")
+        }
+    )
+    reached = {
+        "up_s": (ours["up_s"], UP_S_MAX),
+        "first_send_s x": (ratios.get("first_send_s"), RATIO_MAX),
+    }
     goals = [
-        {"goal": f"{name} <= {limit}", "reached": value, "met": None if value is None or noisy or is_quick else value <= limit}
+        {
+            "goal": f"{name} <= {limit}",
+            "reached": value,
+            "met": None if value is None or noisy or is_quick else value <= limit,
+        }
         for name, (value, limit) in reached.items()
     ]
     return {"noisy": noisy, "orbitmq/apache": ratios, "goals": goals}

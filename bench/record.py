@@ -1,4 +1,6 @@
-"""How many records a second are written, checked and decoded, compiled beside interpreted? Prints one JSON line; see README.md."""
+"""Measure how many records per second are written, checked and decoded, compiled and interpreted.
+Prints one JSON line; see README.md.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ from collections.abc import Callable
 import _modes
 from orbitmq.message import hosts, properties
 from orbitmq.message.record_read import RecordCursor
-from orbitmq.message.record_write import Message, encode, record_size
+from orbitmq.message.record_write import MessageRecord, encode, record_size
 
 BODY_SIZES = (256, 1024)
-BATCH = 64  # records in one buffer, as a turn of the broker may bring them
+BATCH = 64  # records per buffer, as in one iteration of the broker
 HOST = hosts.pack("192.0.2.1", 10911)
 PROPERTIES = properties.encode(
     {
@@ -28,7 +30,7 @@ PROPERTIES = properties.encode(
 
 
 def workloads(body_size: int) -> dict[str, Callable[[], None]]:
-    """What is measured; each does it to `BATCH` records."""
+    """Return the measured functions; each processes `BATCH` records."""
     body = os.urandom(body_size)
     buffer = bytearray(BATCH * (body_size + 1024))
     cursor = RecordCursor()
@@ -36,11 +38,23 @@ def workloads(body_size: int) -> dict[str, Callable[[], None]]:
     def write() -> None:
         at = 0
         for number in range(BATCH):
-            message = Message(b"BenchmarkTest", body, born_host=HOST, born_time_ms=1, queue_id=3, properties=PROPERTIES)
+            message = MessageRecord(
+                b"BenchmarkTest",
+                body,
+                born_host=HOST,
+                born_time_ms=1,
+                queue_id=3,
+                properties=PROPERTIES,
+            )
             at += encode(message, buffer, at, number, at, 2, HOST)
 
     write()
-    end = BATCH * record_size(Message(b"BenchmarkTest", body, born_host=HOST, born_time_ms=1, properties=PROPERTIES), HOST)
+    end = BATCH * record_size(
+        MessageRecord(
+            b"BenchmarkTest", body, born_host=HOST, born_time_ms=1, properties=PROPERTIES
+        ),
+        HOST,
+    )
     log = bytes(buffer[:end])
 
     def check(check_body: bool) -> None:
@@ -73,7 +87,7 @@ def workloads(body_size: int) -> dict[str, Callable[[], None]]:
 
 
 def measure(seconds: float) -> dict[str, float]:
-    """Records per second of CPU time, by workload."""
+    """Return records per second of CPU time, by workload."""
     rates = {}
     for body_size in BODY_SIZES:
         for name, work in workloads(body_size).items():

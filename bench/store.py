@@ -1,6 +1,8 @@
-"""How fast is the store? Appends and dispatch beside bare writes, reads, recovery beside `cat`, the start with many queues: README.md.
+"""Measure the store: appends and dispatch next to bare writes, reads, recovery next to `cat`, the
+start with many queues; see README.md.
 
-Measures all sections, or those named by --section (append, sync, pull, recovery, start); may be repeated. Prints one JSON line.
+Measures all sections, or those given by --section (append, sync, pull, recovery, start);
+repeatable. Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ SECTIONS: dict[str, Callable[[float], Rates]] = {
     "pull": reads.pulls,
     "recovery": reads.recovery,
 }
-START = "start"  # measured first, in a process that is still small
+START = "start"  # measured first, while the process is small
 _SECTIONS_ENV = "ORBITMQ_BENCH_SECTIONS"
-_STORES_ENV = "ORBITMQ_BENCH_STORES"  # where those with many queues are
+_STORES_ENV = "ORBITMQ_BENCH_STORES"  # location of the stores with many queues
 SHAPES = ("1 x 256 B", "64 x 256 B", "1 x 1024 B", "64 x 1024 B")
 GOALS = {
     "append/bare, 64 in a batch": 0.5,
@@ -37,7 +39,7 @@ GOALS = {
 
 
 def measure(seconds: float) -> Result:
-    """What one process finds out, in the sections that were asked for."""
+    """Return the measurements of one process in the selected sections."""
     rates: Rates = {}
     result: Result = {"rates": rates}
     sections = os.environ[_SECTIONS_ENV].split()
@@ -51,31 +53,56 @@ def measure(seconds: float) -> Result:
 
 
 def report(rates: dict[str, Rates], last: dict[str, Result]) -> Result:
-    """Rates by mode, what follows from them, and whether the goals of the compiled mode are met."""
+    """Return rates by mode, derived ratios, and whether the goals of the compiled mode are met."""
     ratios = {mode: _ratios(of_mode) for mode, of_mode in rates.items()}
     seconds = {mode: _start_seconds(of_mode) for mode, of_mode in rates.items()}
     grown = {mode: found.get("grown_mb", {}) for mode, found in last.items()}
     return {
-        "per_cpu_s": _modes.rounded({mode: {n: rate for n, rate in of.items() if not n.endswith(WALL)} for mode, of in rates.items()}),
+        "per_cpu_s": _modes.rounded(
+            {
+                mode: {n: rate for n, rate in of.items() if not n.endswith(WALL)}
+                for mode, of in rates.items()
+            }
+        ),
         "per_wall_s": _modes.rounded(
-            {mode: {n.removesuffix(WALL): rate for n, rate in of.items() if n.endswith(WALL)} for mode, of in rates.items()}
+            {
+                mode: {n.removesuffix(WALL): rate for n, rate in of.items() if n.endswith(WALL)}
+                for mode, of in rates.items()
+            }
         ),
         "ratios_of_cpu": ratios,
         "start_s": seconds,
         "grown_mb": grown,
         "goals": GOALS,
-        "met": _goals_met(ratios.get("compiled", {}), seconds.get("compiled", {}), grown.get("compiled", {})),
+        "met": _goals_met(
+            ratios.get("compiled", {}), seconds.get("compiled", {}), grown.get("compiled", {})
+        ),
     }
 
 
 def _ratios(rates: Rates) -> Rates:
-    """Ours to the bare loop's, by CPU time; those with a sync, by the wall's."""
-    pairs = [(f"{what}, {shape}", f"{other}, {shape}") for shape in SHAPES for what, other in (("append", "bare"), ("dispatch", "append"))]
-    pairs += [(f"append, {shape}", f"bare, a write per record, {shape}") for shape in SHAPES if shape.startswith("64")]
-    pairs += [(f"append and sync, {shape}{WALL}", f"bare and sync, {shape}{WALL}") for shape in SHAPES]
+    """Return the ratios of ours to the bare loop's, by CPU time; those with a sync, by
+    wall time.
+    """
+    pairs = [
+        (f"{what}, {shape}", f"{other}, {shape}")
+        for shape in SHAPES
+        for what, other in (("append", "bare"), ("dispatch", "append"))
+    ]
+    pairs += [
+        (f"append, {shape}", f"bare, a write per record, {shape}")
+        for shape in SHAPES
+        if shape.startswith("64")
+    ]
+    pairs += [
+        (f"append and sync, {shape}{WALL}", f"bare and sync, {shape}{WALL}") for shape in SHAPES
+    ]
     for size in reads.BODY_SIZES:
         pairs += [(f"pull{cold}, {size} B", f"read{cold}, {size} B") for cold in ("", ", cold")]
-        pairs += [(f"recovery{built}, bytes, {size} B", f"cat, bytes, {size} B") for built in ("", ", all built again")]
+        pairs += [
+            (f"recovery{built}, bytes, {size} B", f"cat, bytes, {size} B")
+            for built in ("", ", all built again")
+        ]
     return {
         f"{ours} / {theirs.removesuffix(WALL)}": round(rates[ours] / rates[theirs], 2)
         for ours, theirs in pairs
@@ -84,10 +111,12 @@ def _ratios(rates: Rates) -> Rates:
 
 
 def _start_seconds(rates: Rates) -> Rates:
-    """How long the start takes, and how long with a look at every queue."""
+    """Return how long the start takes, without and with an access to every queue."""
     result = {}
     for count in (*reads.QUICK_QUEUE_COUNTS, *reads.QUEUE_COUNTS):
-        start, look = (rates.get(f"{what}, {count} queues{WALL}") for what in ("start", "first look"))
+        start, look = (
+            rates.get(f"{what}, {count} queues{WALL}") for what in ("start", "first look")
+        )
         if start is not None and look is not None:
             result[str(count)] = round(count / start, 3)
             result[f"{count}, all looked at"] = round(count / start + count / look, 3)
@@ -95,10 +124,13 @@ def _start_seconds(rates: Rates) -> Rates:
 
 
 def _goals_met(ratios: Rates, seconds: Rates, grown_mb: Result) -> Result:
-    """Which goals were reached, the worst shape counting; None where the section was not measured."""
+    """Return which goals were met by the worst shape; None if the section was not measured."""
 
     def worst(begin: str, end: str) -> float | None:
-        return min((ratio for name, ratio in ratios.items() if name.startswith(begin) and end in name), default=None)
+        return min(
+            (ratio for name, ratio in ratios.items() if name.startswith(begin) and end in name),
+            default=None,
+        )
 
     found = {
         "append/bare, 64 in a batch": worst("append, 64 x", "/ bare, 64"),
@@ -108,13 +140,19 @@ def _goals_met(ratios: Rates, seconds: Rates, grown_mb: Result) -> Result:
         "start_10000_queues_mb_max": grown_mb.get("10000", {}).get("start"),
     }
     return {
-        goal: None if value is None else value <= GOALS[goal] if goal.endswith("_max") else value >= GOALS[goal]
+        goal: (
+            None
+            if value is None
+            else value <= GOALS[goal]
+            if goal.endswith("_max")
+            else value >= GOALS[goal]
+        )
         for goal, value in found.items()
     }
 
 
 def main() -> None:
-    if _SECTIONS_ENV in os.environ:  # a process that measures
+    if _SECTIONS_ENV in os.environ:  # a measuring process
         _run()
         return
     parser = argparse.ArgumentParser(add_help=False)
@@ -127,7 +165,10 @@ def main() -> None:
         os.environ[_STORES_ENV] = stores
         if START in sections:
             say("making stores of many queues, which takes a minute")
-            reads.make_many_queues(Path(stores), reads.QUICK_QUEUE_COUNTS if "--quick" in others else reads.QUEUE_COUNTS)
+            reads.make_many_queues(
+                Path(stores),
+                reads.QUICK_QUEUE_COUNTS if "--quick" in others else reads.QUEUE_COUNTS,
+            )
         _run()
 
 

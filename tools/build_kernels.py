@@ -1,4 +1,6 @@
-"""Compiles the kernels in place when a C compiler and Python's headers are there; otherwise says in one line that they stay interpreted."""
+"""Compiles the kernels in place when a C compiler and Python's headers are there; otherwise says in
+one line that they stay interpreted.
+"""
 
 import os
 import shutil
@@ -6,6 +8,8 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+
+EXIT_INTERRUPTED = 130  # as shells report SIGINT
 
 
 def main() -> None:
@@ -15,10 +19,25 @@ def main() -> None:
         print(f"Kernels stay interpreted, which is slower: {missing}.")
         return
     print("Compiling what changed of the kernels: a minute or two for all of them.", flush=True)
-    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "-j", str(os.cpu_count() or 1)]
-    build = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "setup.py",
+        "-q",
+        "build_ext",
+        "--inplace",
+        "-j",
+        str(os.cpu_count() or 1),
+    ]
+    try:
+        build = subprocess.run(command, capture_output=True, text=True, check=False)
+    except KeyboardInterrupt:
+        print("\nInterrupted: what is not compiled yet runs interpreted; make setup goes on.")
+        sys.exit(EXIT_INTERRUPTED)
     if build.returncode != 0 or "stay interpreted" in build.stderr:
-        print(f"Kernels stay interpreted, which is slower: they did not compile.\n{build.stderr.strip()}")
+        print(
+            "Kernels stay interpreted, which is slower: they did not"
+            f" compile.\n{build.stderr.strip()}"
+        )
 
 
 def what_is_missing() -> str | None:

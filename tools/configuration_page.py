@@ -1,20 +1,29 @@
-"""Writes docs/configuration.md from the declared keys: `python tools/configuration_page.py [--check]`."""
+"""Writes docs/configuration.md from the declared keys: `python tools/configuration_page.py
+[--check]`.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.config.broker_config import BrokerConfig
 from orbitmq.common.config import Key, Settings, Use
 from orbitmq.nameserver.config import NameServerConfig
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 
-INTRODUCTION = """\
+COMMON = """\
 # Configuration
 
-<!-- Made by tools/configuration_page.py from the declared keys. Change the declarations, then run `python tools/configuration_page.py`. -->
+<!-- Written by tools/configuration_page.py from the declared keys: run `make docs`. -->
+
+Most deployments set a few of these keys, all of them of a broker. Every other key has a default
+that works; the tables below have them all.
+"""
+
+INTRODUCTION = """\
+## Where values come from
 
 A value comes from the strongest layer that has one, from weak to strong:
 
@@ -31,10 +40,11 @@ in test mode. `ROCKETMQ_HOME`, `NAMESRV_ADDR` and `ROCKETMQ_SERIALIZE_TYPE` are 
 original; none need be set. Where 4.9 and 5.5 have
 different defaults, they are those of 5.5.
 
-A value that cannot be used stops the start with file, line, key, value and what is allowed (the original keeps the default silently, and
-takes every boolean that is not `true` for false). A key that does not exist is a warning that names the nearest one. A key **without
-effect** is accepted, so that files can be shared, and gives a warning when it is set to something else than its default. A **refused** key
-may be set to its default only.
+Values that cannot be used stop the start with file, line, key, value and what is allowed, all of them in one message (the original keeps
+the default silently, and takes every boolean that is not `true` for false). A key that does not exist is a warning that names the nearest
+one; of a key that stands in a file twice the last line counts, with a warning. A key **without effect** is accepted, so that files can be
+shared, and gives a warning when it is set to something else than its default. A **refused** key may be set to its default only. `~` in a
+path is the home of the user (the original makes a folder of that name).
 
 **Run-time updates** (`orbitmq nameserver config --set`, `mqadmin updateNamesrvConfig`, `mqadmin updateBrokerConfig`) reach the keys marked
 *dynamic*: every used key that the original applies at run time, but for paths, addresses, ports, plug-ins and access control
@@ -42,12 +52,13 @@ may be set to its default only.
 with NO_PERMISSION and the reason, as the original answers keys of its black list; an unknown key is refused with the nearest one (the
 original ignores it). With `-c FILE` the whole configuration is then kept, sorted, in that file. Without, what updates changed is kept in
 `configStorePath` of a name server, in `config/broker.properties` of a broker's store, and read again at the next start, weaker than the
-environment and the command line (the original never reads it again). What the file held before is in `<file>.bak`.
+environment and the command line (the original never reads it again). The file as you wrote it is in `<file>.bak` from the first update on;
+a backup that is there is never overwritten, so move it away if the next update should keep another one.
 
 `mqadmin getNamesrvConfig` lists the sections `namesrvConfig` and `nettyServerConfig`, `mqadmin getBrokerConfig` the sections
 `brokerConfig`, `messageStoreConfig`, `nettyServerConfig` and `nettyClientConfig`, and both what else the `-c` file sets; values of
 passwords are masked.
-"""
+"""  # noqa: E501
 
 BROKER = """\
 # Broker
@@ -58,9 +69,12 @@ control](access-control.md) is off. `listenPort` - 2 and `listenPort` + 1 belong
 
 A slave (`brokerRole=SLAVE`), a master that waits for slaves (`SYNC_MASTER`, `inSyncReplicas` and the like), DLedger, a controller and
 RocksDB are refused rather than ignored, since a broker without them is another one than was meant.
-"""
+"""  # noqa: E501
 
-NAME_SERVER_SECTIONS = {"namesrvConfig": "What a name server does", "authConfig": "Access control, as of brokers"}
+NAME_SERVER_SECTIONS = {
+    "namesrvConfig": "What a name server does",
+    "authConfig": "Access control, as of brokers",
+}
 BROKER_SECTIONS = {
     "brokerConfig": "What a broker is, and does",
     "messageStoreConfig": "What it keeps, and for how long",
@@ -73,6 +87,24 @@ SHARED_SECTIONS = {
     "tls": "TLS, for the server and for calls to others",
     "nettyClientConfig": "Calls to others",
 }
+# The keys of a broker that most deployments set, by question.
+COMMON_KEYS = {
+    "Which broker is it, and where do clients reach it?": (
+        *("brokerClusterName", "brokerName", "brokerIP1", "listenPort", "namesrvAddr"),
+    ),
+    "Where are messages stored, for how long, and how durably?": (
+        *("storePathRootDir", "flushDiskType", "fileReservedTime", "diskMaxUsedSpaceRatio"),
+        "protectUnconsumed",
+    ),
+    "What may clients do?": (
+        *("autoCreateTopicEnable", "autoCreateSubscriptionGroup", "maxMessageSize"),
+        *("enablePropertyFilter", "subscriptionConflict", "dedupWindowMs"),
+    ),
+    "Who may connect, and who watches?": (
+        *("authenticationEnabled", "authorizationEnabled", "tls.server.mode"),
+        "metricsExporterType",
+    ),
+}
 SHORT_MIN = 3  # as many keys without effect for one reason are a list, not rows
 
 
@@ -80,10 +112,25 @@ def page() -> str:
     """The whole page."""
     name_server = _tables(NameServerConfig, {**NAME_SERVER_SECTIONS, **SHARED_SECTIONS})
     broker = _tables(BrokerConfig, {**BROKER_SECTIONS, **SHARED_SECTIONS}, inert_as_lists=True)
-    return "\n".join([INTRODUCTION, "# Name server", "", *name_server, BROKER, *broker])
+    parts = [COMMON, *_common_keys(), INTRODUCTION, "# Name server", "", *name_server]
+    return "\n".join([*parts, BROKER, *broker])
 
 
-def _tables(kind: type[Settings], sections: dict[str, str], *, inert_as_lists: bool = False) -> list[str]:
+def _common_keys() -> list[str]:
+    """Return the table of the keys that most deployments set."""
+    keys = {key.name: key for key in BrokerConfig.all_keys()}
+    lines = ["| key | default | what it says |", "|---|---|---|"]
+    for question, names in COMMON_KEYS.items():
+        lines.append(f"| **{question}** | | |")
+        for key in map(keys.__getitem__, names):
+            default = f"`{key.default_text}`" if key.default_text else "–"
+            lines.append(f"| `{key.name}` | {default} | {key.declared.doc} |")
+    return [*lines, ""]
+
+
+def _tables(
+    kind: type[Settings], sections: dict[str, str], *, inert_as_lists: bool = False
+) -> list[str]:
     lines = []
     for section, title in sections.items():
         keys = [key for key in kind.all_keys() if key.section == section]
@@ -107,7 +154,9 @@ def _by_reason(keys: list[Key]) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
     for key in keys:
         if key.declared.use is Use.NO_EFFECT:
-            reasons.setdefault(key.declared.doc, []).append(f"`{key.name}`" + (f" {key.default_text}" if key.default_text else ""))
+            reasons.setdefault(key.declared.doc, []).append(
+                f"`{key.name}`" + (f" {key.default_text}" if key.default_text else "")
+            )
     return {reason: names for reason, names in reasons.items() if len(names) >= SHORT_MIN}
 
 
@@ -117,11 +166,18 @@ def _row(key: Key) -> str:
     if declared.use is not Use.USED:
         use = f"**{use}**"
     default = f"`{key.default_text}`" if key.default_text else "–"
-    bounds = key.allowed if declared.minimum is not None or declared.maximum is not None or key.enum is not None else ""
+    bounds = (
+        key.allowed
+        if declared.minimum is not None or declared.maximum is not None or key.enum is not None
+        else ""
+    )
     if declared.maximum is None:
         bounds = bounds.rpartition(" to ")[0] or bounds
     kind = f"{key.kind}: {bounds.removeprefix('a whole number ')}" if bounds else key.kind
-    return f"| `{key.name}` | {default} | {kind} | {use} | {declared.doc} | `{key.env}` | {declared.releases} |"
+    return (
+        f"| `{key.name}` | {default} | {kind} | {use} | {declared.doc} | `{key.env}` |"
+        f" {declared.releases} |"
+    )
 
 
 def main() -> int:

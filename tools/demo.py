@@ -1,7 +1,9 @@
-"""`make run`: the whole story in one command. A name server and a broker come up, orders are sent, a Spark pipeline of examples/ makes
-figures of them in a topic and in a table of Parquet files, and a consumer reads the figures.
+"""`make run`: the whole story in one command. A name server and a broker come up, orders are sent,
+a Spark pipeline of examples/ makes figures of them in a topic and in a table of Parquet files, and
+a consumer reads the figures.
 
-On a terminal it goes on serving until Ctrl-C; without one it ends when it has shown its result. Without Spark it shows the messaging alone.
+On a terminal it goes on serving until Ctrl-C; without one it ends when it has shown its result.
+Without Spark it shows the messaging alone.
 """
 
 from __future__ import annotations
@@ -20,7 +22,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orbitmq import Admin, ConsumeFromWhere, LitePullConsumer, LitePullSettings, Message, Producer, ProducerSettings, __version__, kernels
+from orbitmq import (
+    Admin,
+    ConsumeFromWhere,
+    LitePullConsumer,
+    LitePullSettings,
+    Message,
+    Producer,
+    ProducerSettings,
+    __version__,
+    kernels,
+)
 from orbitmq.common.service import Services, raise_file_limit, run_until_signal
 from orbitmq.embedded.cluster import ClusterSettings, EmbeddedCluster
 from orbitmq.protocol.bodies.nameserver import TopicConfig
@@ -33,7 +45,9 @@ OUT = ROOT / "build" / "demo"  # what the pipeline writes; it stays until the ne
 ORDERS, FIGURES = "orders", "orders-per-minute"
 COUNT, MINUTES, SHOPS = 3000, 10, ("Berlin", "Lisbon", "Osaka")
 WATERMARK = timedelta(minutes=1)  # as the pipeline has it
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a Java that ends so soon has no time to profit from more
+SHORT_LIVED = (  # a Java that ends so soon has no time to profit from more
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+)
 
 
 class Order(NamedTuple):
@@ -54,7 +68,10 @@ def orders() -> list[Order]:
     begin = datetime.now(UTC) - timedelta(minutes=MINUTES)
     made = [
         Order(
-            f"order-{number}", random.choice(SHOPS), round(random.uniform(1, 200), 2), begin + timedelta(minutes=MINUTES) * number / COUNT
+            f"order-{number}",
+            random.choice(SHOPS),
+            round(random.uniform(1, 200), 2),
+            begin + timedelta(minutes=MINUTES) * number / COUNT,
         )
         for number in range(COUNT)
     ]
@@ -67,7 +84,11 @@ def expected(sent: list[Order]) -> dict[tuple[str, datetime], tuple[float, int]]
     found: dict[tuple[str, datetime], list[float]] = defaultdict(list)
     for order in set(sent):
         found[order.shop, order.at.replace(second=0, microsecond=0)].append(order.amount)
-    return {key: (round(sum(amounts), 2), len(amounts)) for key, amounts in found.items() if key[1] + timedelta(minutes=1) <= end}
+    return {
+        key: (round(sum(amounts), 2), len(amounts))
+        for key, amounts in found.items()
+        if key[1] + timedelta(minutes=1) <= end
+    }
 
 
 def port_to_use(usual: int) -> int:
@@ -87,10 +108,15 @@ async def send(name_server: str, sent: list[Order]) -> None:
     async with Admin(name_server) as admin:
         for topic in (ORDERS, FIGURES):
             await admin.topics.create(TopicConfig(topic, 4, 4))
-    async with Producer(name_server, settings=ProducerSettings(timeout_ms=60_000)) as producer:  # whatever else the machine does
+    async with Producer(
+        name_server, settings=ProducerSettings(timeout_ms=60_000)
+    ) as producer:  # whatever else the machine does
         began = time.perf_counter()
         await asyncio.gather(*(producer.send(order.message()) for order in sent))
-        print(f"  {len(sent)} orders sent to the topic {ORDERS} in {(time.perf_counter() - began) * 1000:.0f} ms")
+        print(
+            f"  {len(sent)} orders sent to the topic {ORDERS} in"
+            f" {(time.perf_counter() - began) * 1000:.0f} ms"
+        )
 
 
 async def read(name_server: str, topic: str, count: int) -> list[Any]:
@@ -105,14 +131,19 @@ async def read(name_server: str, topic: str, count: int) -> list[Any]:
             if not messages:
                 break
             found += [json.loads(message.body) for message in messages]
-    print(f"  {len(found)} messages of the topic {topic} read by a consumer in {(time.perf_counter() - began) * 1000:.0f} ms")
+    print(
+        f"  {len(found)} messages of the topic {topic} read by a consumer in"
+        f" {(time.perf_counter() - began) * 1000:.0f} ms"
+    )
     return found
 
 
 def pipeline_command() -> list[str]:
     """What anybody would type; only that the results go to a folder of the demo's own."""
     places = {"sinks.1.path": OUT / FIGURES, "checkpoint": OUT / "checkpoint"}
-    settings = (part for name, place in places.items() for part in ("--set", f"{name}={shown(place)}"))
+    settings = (
+        part for name, place in places.items() for part in ("--set", f"{name}={shown(place)}")
+    )
     return ["pipeline", "run", shown(PIPELINE), "--once", *settings]
 
 
@@ -127,7 +158,9 @@ async def run_pipeline(name_server: str) -> bool:
     environment = {"SPARK_SUBMIT_OPTS": SHORT_LIVED, **os.environ, "NAMESRV_ADDR": name_server}
     command = [sys.executable, "-m", "orbitmq", *pipeline_command()]
     print(f"  orbitmq {' '.join(pipeline_command())}", flush=True)
-    process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        *command, env=environment, stdout=asyncio.subprocess.PIPE
+    )
     assert process.stdout is not None, "it was asked for"
     try:
         async for line in process.stdout:
@@ -142,37 +175,55 @@ async def run_pipeline(name_server: str) -> bool:
 
 def show(figures: list[Any], sent: list[Order]) -> None:
     """The figures as a table, and whether they are right."""
-    found = {(row["shop"], datetime.fromisoformat(row["minute"])): (row["total"], row["orders"]) for row in figures}
+    found = {
+        (row["shop"], datetime.fromisoformat(row["minute"])): (row["total"], row["orders"])
+        for row in figures
+    }
     print(f"\n  {'minute':6}{''.join(f'{shop:>24}' for shop in SHOPS)}")
     for minute in sorted({minute for _, minute in found}):
         cells = (found.get((shop, minute)) for shop in SHOPS)
         texts = (f"{cell[1]} orders, {cell[0]:9.2f}" if cell else "-" for cell in cells)
         print(f"  {minute:%H:%M} {''.join(f'{text:>24}' for text in texts)}")
-    print(f"\n  {'This is' if found == expected(sent) else 'NOT'} what plain Python makes of the same orders.")
+    print(
+        f"\n  {'This is' if found == expected(sent) else 'NOT'} what plain Python makes of the same"
+        " orders."
+    )
 
 
 def missing_for_spark() -> str | None:
     """Why Spark cannot run here, and what to do about it."""
-    found = (finding for finding in runtime.findings() if not finding.is_good)
-    return "; ".join(f"{each.part}: {each.found or 'not installed'}; {each.remedy}" for each in found) or None
+    found = (finding for finding in runtime.check_requirements() if not finding.is_good)
+    return (
+        "; ".join(f"{each.part}: {each.found or 'not installed'}; {each.remedy}" for each in found)
+        or None
+    )
 
 
 async def use(cluster: EmbeddedCluster) -> None:
     """The story."""
     name_server, sent = cluster.name_server_address, orders()
-    print(f"1. A name server listens on {name_server}, a broker on {cluster.broker_address}.\n2. Shops sell.")
+    print(
+        f"1. A name server listens on {name_server}, a broker on {cluster.broker_address}.\n"
+        "2. A producer sends the orders of some shops."
+    )
     await send(name_server, sent)
     if (missing := missing_for_spark()) is not None:
         print(f"3. Spark cannot run here ({missing}), so a consumer reads the orders as they are.")
         await read(name_server, ORDERS, len(sent))
         return
-    print("3. Spark counts, by shop and minute. To start it takes longer than its work.")
+    print("3. A Spark pipeline counts them by shop and minute. Most of the time is Spark's start.")
     if not await run_pipeline(name_server):
-        print("  The pipeline failed, and its words stand above. Whether Spark can run here: .venv/bin/orbitmq spark doctor")
+        print(
+            "  The pipeline failed; its output is above. To see whether Spark can run here:"
+            " .venv/bin/orbitmq spark doctor"
+        )
         return
-    print("4. Whoever wants the figures reads them.")
+    print("4. A consumer reads the figures.")
     show(await read(name_server, FIGURES, len(expected(sent))), sent)
-    print(f"  The same figures are in Parquet files, in {shown(OUT / FIGURES)}; the pipeline is {shown(PIPELINE)}.")
+    print(
+        f"  The same figures are in Parquet files, in {shown(OUT / FIGURES)}; the pipeline is"
+        f" {shown(PIPELINE)}."
+    )
 
 
 async def present(cluster: EmbeddedCluster) -> None:
@@ -183,18 +234,28 @@ async def present(cluster: EmbeddedCluster) -> None:
         f"export NAMESRV_ADDR={cluster.name_server_address}",
         f".venv/bin/orbitmq message tail {FIGURES} --from first",
         f".venv/bin/orbitmq topic stats {ORDERS}",
-        f".venv/bin/orbitmq pipeline run {shown(PIPELINE)}       # goes on until Ctrl-C; status and list show what it does",
+        (
+            f".venv/bin/orbitmq pipeline run {shown(PIPELINE)}       # goes on until Ctrl-C; status"
+            " and list show what it does"
+        ),
         f".venv/bin/orbitmq store dump {cluster.store} --limit 5",
-        f"mqadmin topicStatus -t {ORDERS}                            # Apache RocketMQ's own tools and clients work too",
+        (
+            f"mqadmin topicStatus -t {ORDERS}                            # Apache RocketMQ's own"
+            " tools and clients work too"
+        ),
     ):
         print(f"  {line}")
 
 
 async def main() -> None:
     raise_file_limit()
-    logging.getLogger("orbitmq").setLevel(logging.ERROR)  # a machine that is busy for a moment is no part of the story
+    logging.getLogger("orbitmq").setLevel(
+        logging.ERROR
+    )  # a machine that is busy for a moment is no part of the story
     print(f"OrbitMQ {__version__}, kernels {kernels.mode()}")
-    settings = ClusterSettings(name_server_port=port_to_use(NAME_SERVER_PORT), broker_port=port_to_use(BROKER_PORT))
+    settings = ClusterSettings(
+        name_server_port=port_to_use(NAME_SERVER_PORT), broker_port=port_to_use(BROKER_PORT)
+    )
     cluster = EmbeddedCluster(settings)
     services = Services()
     services.add("cluster", start=cluster.start, stop=cluster.stop)

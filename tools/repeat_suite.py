@@ -1,9 +1,11 @@
-"""Run the test suite many times, beside busy loops if wanted, and append a line of JSON about each run to a file.
+"""Run the test suite many times, beside busy loops if wanted, and append a line of JSON about each
+run to a file.
 
     python tools/repeat_suite.py --runs 20 --busy 2 --into build/suite-runs.jsonl
 
-A run gets a fresh Hypothesis seed, which its line has: `make test PYTEST_ARGS=--hypothesis-seed=SEED` repeats it. Busy loops end with this
-program, however it ends. The exit code is 1 when any run failed.
+A run gets a fresh Hypothesis seed, which its line has: `make test
+PYTEST_ARGS=--hypothesis-seed=SEED` repeats it. Busy loops end with this program, however it ends.
+The exit code is 1 when any run failed.
 """
 
 from __future__ import annotations
@@ -23,8 +25,13 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 TARGETS: Final = {"test": ["make", "test"], "ci": [".ci/run"]}
-_BUSY: Final = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(100_000))"  # ends with whoever started it
-_SUMMARY: Final = re.compile(r"^=+ (?:.*, )?\d+ (?:passed|failed|error).* in [\d.]+s.*=+$|^\d+ (?:passed|failed|error).* in [\d.]+s.*$")
+_BUSY: Final = (  # ends with whoever started it
+    "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(100_000))"
+)
+_SUMMARY: Final = re.compile(
+    r"^=+ (?:.*, )?\d+ (?:passed|failed|error).* in [\d.]+s.*=+$|^\d+ (?:passed|failed|error).* in"
+    r" [\d.]+s.*$"
+)
 _COUNT: Final = re.compile(r"(\d+) (passed|failed|error)")
 _FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$")
 
@@ -90,17 +97,37 @@ def run_once(target: str, seed: int) -> dict[str, object]:
 def commit() -> str:
     """The commit of the working tree, with `+` when it has changes."""
     said = subprocess.run(
-        ["git", "describe", "--always", "--dirty=+", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "describe", "--always", "--dirty=+", "--abbrev=12"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return said.stdout.strip() or "unknown"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=10, help="How many times (default: %(default)s).")
-    parser.add_argument("--busy", type=int, default=0, help="Busy loops beside each run (default: %(default)s).")
-    parser.add_argument("--target", choices=sorted(TARGETS), default="test", help="What to run (default: %(default)s).")
-    parser.add_argument("--into", type=Path, default=ROOT / "build/suite-runs.jsonl", help="File to append to (default: %(default)s).")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--runs", type=int, default=10, help="How many times (default: %(default)s)."
+    )
+    parser.add_argument(
+        "--busy", type=int, default=0, help="Busy loops beside each run (default: %(default)s)."
+    )
+    parser.add_argument(
+        "--target",
+        choices=sorted(TARGETS),
+        default="test",
+        help="What to run (default: %(default)s).",
+    )
+    parser.add_argument(
+        "--into",
+        type=Path,
+        default=ROOT / "build/suite-runs.jsonl",
+        help="File to append to (default: %(default)s).",
+    )
     options = parser.parse_args()
     options.into.parent.mkdir(parents=True, exist_ok=True)
     failed = 0
@@ -110,8 +137,13 @@ def main() -> int:
         with options.into.open("a") as file:
             file.write(json.dumps(line) + "\n")
         failed += line["exit_code"] != 0
-        told = " ".join(f"{name}={line[name]}" for name in ("seconds", "passed", "failed", "seed", "failures"))
-        print(f"run {number}/{options.runs}: {'ok' if line['exit_code'] == 0 else 'FAILED'} {told}", flush=True)
+        told = " ".join(
+            f"{name}={line[name]}" for name in ("seconds", "passed", "failed", "seed", "failures")
+        )
+        print(
+            f"run {number}/{options.runs}: {'ok' if line['exit_code'] == 0 else 'FAILED'} {told}",
+            flush=True,
+        )
     print(f"{options.runs - failed} of {options.runs} runs passed")
     return 1 if failed else 0
 

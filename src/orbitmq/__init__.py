@@ -1,7 +1,8 @@
 """OrbitMQ: RocketMQ in Python.
 
-Here are the names that applications need; `orbitmq.blocking` has the clients once more, without asyncio. A name is loaded when it is first
-used, so that a command or a broker does not wait for what it has no use for.
+Here are the names that applications need; `orbitmq.blocking` has the clients once more, without
+asyncio. A name is loaded when it is first used, so that a command or a broker does not wait for
+what it has no use for.
 """
 
 from __future__ import annotations
@@ -13,34 +14,41 @@ from orbitmq import kernels
 from orbitmq.version import __version__
 
 if TYPE_CHECKING:
+    from orbitmq.access.credentials import Credentials
     from orbitmq.admin.admin import Admin
-    from orbitmq.client.consuming import ConsumeLater
-    from orbitmq.client.credentials import Credentials
-    from orbitmq.client.lite_pull_consumer import LitePullConsumer, LitePullSettings
-    from orbitmq.client.messages import Message, ReceivedMessage, SendResult, SendStatus, TransactionState
-    from orbitmq.client.outbox import ProducerSettings
-    from orbitmq.client.process_queue import CacheLimits
-    from orbitmq.client.producer import Producer
-    from orbitmq.client.pull_consumer import PullConsumer
-    from orbitmq.client.pulling import PullResult, PullStatus
-    from orbitmq.client.push_consumer import ConsumerSettings, PushConsumer
-    from orbitmq.client.session import ClientSession
+    from orbitmq.client.consumer.consume_services import ConsumeLater
+    from orbitmq.client.consumer.lite_pull_consumer import LitePullConsumer, LitePullSettings
+    from orbitmq.client.consumer.process_queue import CacheLimits
+    from orbitmq.client.consumer.pull_consumer import PullConsumer
+    from orbitmq.client.consumer.pulling import PullResult, PullStatus
+    from orbitmq.client.consumer.push_consumer import ConsumerSettings, PushConsumer
+    from orbitmq.client.messages import (
+        Message,
+        ReceivedMessage,
+        SendResult,
+        SendStatus,
+        TransactionState,
+    )
+    from orbitmq.client.producer.outbox import ProducerSettings
+    from orbitmq.client.producer.producer import Producer
+    from orbitmq.client.producer.transaction_producer import TransactionProducer, TransactionResult
+    from orbitmq.client.session.client_session import ClientSession
     from orbitmq.client.settings import ClientSettings
     from orbitmq.client.trace import Trace
-    from orbitmq.client.transaction_producer import TransactionProducer, TransactionResult
     from orbitmq.common.errors import (
         ConfigurationError,
-        CorruptRecord,
-        MessageIllegal,
-        NotFound,
+        CorruptRecordError,
+        InvalidMessageError,
+        InvalidStateError,
+        NotFoundError,
         OrbitError,
         RemoteError,
-        RemoteTimeout,
-        RemoteUnavailable,
-        RequestRefused,
-        RequestTimeout,
-        SendFailed,
-        WrongCall,
+        RemoteTimeoutError,
+        RemoteUnavailableError,
+        RequestRefusedError,
+        RequestTimeoutError,
+        SendFailedError,
+        SendRefusedError,
     )
     from orbitmq.protocol.bodies.clients import MessageQueue
     from orbitmq.protocol.bodies.subscriptions import SQL92, ConsumeFromWhere, MessageModel
@@ -57,15 +65,16 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeLater",
     "ConsumerSettings",
-    "CorruptRecord",
+    "CorruptRecordError",
     "Credentials",
+    "InvalidMessageError",
+    "InvalidStateError",
     "LitePullConsumer",
     "LitePullSettings",
     "Message",
-    "MessageIllegal",
     "MessageModel",
     "MessageQueue",
-    "NotFound",
+    "NotFoundError",
     "OrbitError",
     "Producer",
     "ProducerSettings",
@@ -75,39 +84,42 @@ __all__ = [
     "PushConsumer",
     "ReceivedMessage",
     "RemoteError",
-    "RemoteTimeout",
-    "RemoteUnavailable",
-    "RequestRefused",
-    "RequestTimeout",
-    "SendFailed",
+    "RemoteTimeoutError",
+    "RemoteUnavailableError",
+    "RequestRefusedError",
+    "RequestTimeoutError",
+    "SendFailedError",
+    "SendRefusedError",
     "SendResult",
     "SendStatus",
     "Trace",
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
-    "WrongCall",
     "__version__",
 ]
 
 _MODULES = {
     "admin.admin": "Admin",
-    "client.consuming": "ConsumeLater",
-    "client.credentials": "Credentials",
-    "client.lite_pull_consumer": "LitePullConsumer LitePullSettings",
+    "client.consumer.consume_services": "ConsumeLater",
+    "access.credentials": "Credentials",
+    "client.consumer.lite_pull_consumer": "LitePullConsumer LitePullSettings",
     "client.messages": "Message ReceivedMessage SendResult SendStatus TransactionState",
-    "client.outbox": "ProducerSettings",
-    "client.process_queue": "CacheLimits",
-    "client.producer": "Producer",
-    "client.pull_consumer": "PullConsumer",
-    "client.pulling": "PullResult PullStatus",
-    "client.push_consumer": "ConsumerSettings PushConsumer",
-    "client.session": "ClientSession",
+    "client.producer.outbox": "ProducerSettings",
+    "client.consumer.process_queue": "CacheLimits",
+    "client.producer.producer": "Producer",
+    "client.consumer.pull_consumer": "PullConsumer",
+    "client.consumer.pulling": "PullResult PullStatus",
+    "client.consumer.push_consumer": "ConsumerSettings PushConsumer",
+    "client.session.client_session": "ClientSession",
     "client.settings": "ClientSettings",
     "client.trace": "Trace",
-    "client.transaction_producer": "TransactionProducer TransactionResult",
-    "common.errors": "ConfigurationError CorruptRecord MessageIllegal NotFound OrbitError RemoteError RemoteTimeout RemoteUnavailable "
-    "RequestRefused RequestTimeout SendFailed WrongCall",
+    "client.producer.transaction_producer": "TransactionProducer TransactionResult",
+    "common.errors": (
+        "ConfigurationError CorruptRecordError InvalidMessageError NotFoundError OrbitError"
+        " RemoteError RemoteTimeoutError RemoteUnavailableError RequestRefusedError"
+        " RequestTimeoutError SendFailedError SendRefusedError InvalidStateError"
+    ),
     "protocol.bodies.clients": "MessageQueue",
     "protocol.bodies.subscriptions": "SQL92 ConsumeFromWhere MessageModel",
     "remoting.tls": "ClientTls",
@@ -120,6 +132,9 @@ kernels.install_switch()
 def __getattr__(name: str) -> object:
     module = _MODULE_OF.get(name)
     if module is None:
+        errors = import_module(f"{__name__}.common.errors")
+        if name in errors.OLD_NAMES:
+            return getattr(errors, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
     return value

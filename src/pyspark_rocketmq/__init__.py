@@ -1,5 +1,5 @@
-"""Spark looks for formats in modules whose names begin so: this one is `rocketmq`."""
+"""Lets Spark find the format `rocketmq`: it searches modules whose name starts with `pyspark_`."""
 
-from orbitmq.spark.source import RocketmqSource as DefaultSource
+from orbitmq.spark.source.data_source import RocketmqSource as DefaultSource
 
 __all__ = ["DefaultSource"]

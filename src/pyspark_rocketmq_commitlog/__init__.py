@@ -1,5 +1,5 @@
-"""Spark finds the format `rocketmq-commitlog` by the name of this package."""
+"""Lets Spark find the format `rocketmq-commitlog` by the name of this package."""
 
-from orbitmq.spark.commitlog_source import CommitLogSource as DefaultSource
+from orbitmq.spark.commitlog.source import CommitLogSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,7 +1,8 @@
-"""What the crash campaigns write: numbered messages that follow from their number alone, into files so small that everything rolls.
+"""What the crash campaigns write: numbered messages that follow from their number alone, into files
+so small that everything rolls.
 
-Most go to plain queues, every eleventh is an inner batch of one to three. Whoever finds a message can tell from its body which one it
-should be, and so whether anybody ever sent it.
+Most go to plain queues, every eleventh is an inner batch of one to three. Whoever finds a message
+can tell from its body which one it should be, and so whether anybody ever sent it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from orbitmq.message import hosts, properties
 from orbitmq.message.flags import INNER_BATCH, NEED_UNWRAP
-from orbitmq.message.record_write import Message
+from orbitmq.message.record_write import MessageRecord
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.index_file import IndexShape
 from orbitmq.store.types import QueueKey
@@ -25,7 +26,9 @@ BORN_MS = 1_700_000_000_000
 
 
 def small(root: Path, **changes: Any) -> StoreConfig:
-    """A store whose log rolls every fifty messages or so, its queues every twenty, its index every thirty."""
+    """A store whose log rolls every fifty messages or so, its queues every twenty, its index every
+    thirty.
+    """
     config = StoreConfig(
         root=root,
         commit_log_file_size=16 * 1024,
@@ -60,20 +63,31 @@ def places_of(number: int) -> int:
 
 
 def properties_of(number: int) -> bytes:
-    """The properties of that message: a key of its own, one that it shares with every seventh, and tags."""
-    names = {properties.KEYS: f"own{number} of{number % 7}", properties.TAGS: f"tag{number % 3}", properties.UNIQUE_KEY: f"{number:08d}"}
-    return properties.encode(names | ({properties.INNER_NUM: str(places_of(number))} if queue_of(number) == BATCHES else {}))
+    """The properties of that message: a key of its own, one that it shares with every seventh, and
+    tags.
+    """
+    names = {
+        properties.KEYS: f"own{number} of{number % 7}",
+        properties.TAGS: f"tag{number % 3}",
+        properties.UNIQUE_KEY: f"{number:08d}",
+    }
+    return properties.encode(
+        names
+        | ({properties.INNER_NUM: str(places_of(number))} if queue_of(number) == BATCHES else {})
+    )
 
 
 def has_properties(number: int, found: bytes) -> bool:
-    """Whether these are the properties of that message, with what the store adds to those of an inner batch behind them."""
+    """Whether these are the properties of that message, with what the store adds to those of an
+    inner batch behind them.
+    """
     return found.startswith(properties_of(number))
 
 
-def message(number: int) -> Message:
+def message(number: int) -> MessageRecord:
     """The message of that number."""
     queue = queue_of(number)
-    return Message(
+    return MessageRecord(
         queue.topic.encode(),
         body_of(number),
         born_host=HOST,

@@ -1,9 +1,11 @@
-"""The process that a campaign kills: it writes numbered messages to a store as fast as chance lets it, and tells which ones count.
+"""The process that a campaign kills: it writes numbered messages to a store as fast as chance lets
+it, and tells which ones count.
 
     python -m crash.store_writer <root> <ASYNC_FLUSH|SYNC_FLUSH> <first number> <seed>
 
-Lines on its output: `ready`, when the store is open; `try <n>` before a message below n is attempted for the first time;
-`done <number> <queue offset>` when a message is acknowledged: committed by ASYNC_FLUSH, flushed by SYNC_FLUSH.
+Lines on its output: `ready`, when the store is open; `try <n>` before a message below n is
+attempted for the first time; `done <number> <queue offset>` when a message is acknowledged:
+committed by ASYNC_FLUSH, flushed by SYNC_FLUSH.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from crash import store_load
 from orbitmq.common.clock import SystemClock
 from orbitmq.store.config import FlushMode, StoreConfig
 from orbitmq.store.file_layer import OsFileLayer
-from orbitmq.store.group_commit import Outcome
+from orbitmq.store.flush.group_commit import Outcome
 from orbitmq.store.index_file import IndexShape
 from orbitmq.store.log_batch import Appended
 from orbitmq.store.message_store import MessageStore
@@ -27,7 +29,9 @@ Batch = list[tuple[int, Appended]]
 
 
 def config(root: Path, mode: FlushMode) -> StoreConfig:
-    """Files that roll often in a store that grows, and intervals so short that a round sees every kind of flush."""
+    """Files that roll often in a store that grows, and intervals so short that a round sees every
+    kind of flush.
+    """
     return store_load.small(
         root,
         flush_mode=mode,
@@ -60,16 +64,25 @@ def run(root: Path, mode: FlushMode, first: int, seed: int) -> None:
     while True:
         count = random.choice((1, 1, 2, 5, 20))
         say(f"try {number + count}\n")
-        batch = [(each, store.append(store_load.message(each))) for each in range(number, number + count)]
+        batch = [
+            (each, store.append(store_load.message(each))) for each in range(number, number + count)
+        ]
         number += count
         store.commit()
         if mode is FlushMode.ASYNC:
             acknowledge(batch)
         else:
-            store.when_safe(batch[-1][1].end, lambda outcome, batch=batch: acknowledge(batch) if outcome is Outcome.DONE else None)  # type: ignore[misc]
+            store.when_durable(
+                batch[-1][1].end,
+                lambda outcome, batch=batch: (  # type: ignore[misc]
+                    acknowledge(batch) if outcome is Outcome.DONE else None
+                ),
+            )
         store.tick()
         if random.random() < 0.3:
-            time.sleep(random.uniform(0, 0.002))  # or the store grows faster than it can be looked at
+            time.sleep(
+                random.uniform(0, 0.002)
+            )  # or the store grows faster than it can be looked at
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""A broker that is killed again and again while the real Java client sends to it and consumes from it: L1 of the fault ladder.
+"""A broker that is killed again and again while the real Java client sends to it and consumes from
+it: L1 of the fault ladder.
 
-`ORBITMQ_CRASH_ROUNDS` is how often it is killed in all, 100 unless told otherwise; half of them with each flush mode. One client lives
-through all rounds of a campaign: it sends every message once, and its consumer reads every queue from its first message on, so that what
-it consumed is what the broker kept. An operator asks for the committed offsets all the time. One line of JSON for each campaign.
+`ORBITMQ_CRASH_ROUNDS` is how often it is killed in all, 100 unless told otherwise; half of them
+with each flush mode. One client lives through all rounds of a campaign: it sends every message
+once, and its consumer reads every queue from its first message on, so that what it consumed is what
+the broker kept. An operator asks for the committed offsets all the time. One line of JSON for each
+campaign.
 """
 
 from __future__ import annotations
@@ -25,10 +28,11 @@ import pytest
 
 from crash.store_verify import Report
 from interop import apache, subject
-from interop.apache import ApacheUnavailable, Release, wait_until
+from interop.apache import ApacheUnavailable, Release
 from interop.broker_clients import BROKER_NAME, Cluster, our_broker, started
 from interop.frames import Closed, Connection, Request
-from requirements_table import lack
+from support.common.requirements import lack
+from support.common.waiting import wait_until
 
 pytestmark = [pytest.mark.crash, pytest.mark.needs("java", "maven")]
 
@@ -71,7 +75,10 @@ class Load:
                 self.attempted.add(f"{said['queue']}-{said['number']}")
             case "acknowledged":
                 self.statuses[said["status"]] += 1
-                self.acknowledged[f"{said['queue']}-{said['number']}"] = said["queue"], said["offset"]
+                self.acknowledged[f"{said['queue']}-{said['number']}"] = (
+                    said["queue"],
+                    said["offset"],
+                )
             case "consumed":
                 self.consumed.append((said["queue"], said["offset"], said["key"]))
             case "stopped":
@@ -87,13 +94,18 @@ class Load:
     def wait_for_news(self) -> None:
         """Wait until messages are acknowledged and consumed again."""
         acknowledged, consumed = len(self.acknowledged) + NEWS_MIN, len(self.consumed) + NEWS_MIN
-        wait_until(lambda: len(self.acknowledged) >= acknowledged and len(self.consumed) >= consumed, "the client goes on")
+        wait_until(
+            lambda: len(self.acknowledged) >= acknowledged and len(self.consumed) >= consumed,
+            "the client goes on",
+        )
 
 
 @contextmanager
 def load(release: Release, home: Path, name_server: str) -> Iterator[Load]:
     """A client that sends and consumes for as long as the block lasts."""
-    with started(release, home, "CrashLoad", name_server, BROKER_NAME, TOPIC, str(QUEUES)) as process:
+    with started(
+        release, home, "CrashLoad", name_server, BROKER_NAME, TOPIC, str(QUEUES)
+    ) as process:
         yield Load(process)
 
 
@@ -101,7 +113,12 @@ def committed(connection: Connection) -> list[int]:
     """How far the group is in each queue; -1 where it has said nothing yet."""
     offsets = []
     for queue in range(QUEUES):
-        fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": str(queue), "setZeroIfNotFound": "false"}
+        fields = {
+            "consumerGroup": GROUP,
+            "topic": TOPIC,
+            "queueId": str(queue),
+            "setZeroIfNotFound": "false",
+        }
         answer = connection.ask(Request(14, fields))
         assert answer.code in (0, 22), answer
         offsets.append(int(answer.fields["offset"]) if answer.code == 0 else -1)
@@ -122,7 +139,11 @@ class Campaign:
         """Let the client go on for a while, watch the committed offsets, and kill the broker."""
         broker = self._cluster.broker
         self._client.wait_for_news()
-        killer = threading.Timer(self._random.choice((0.02, 0.2, 1.0)) * self._random.random(), broker.send_signal, [signal.SIGKILL])
+        killer = threading.Timer(
+            self._random.choice((0.02, 0.2, 1.0)) * self._random.random(),
+            broker.send_signal,
+            [signal.SIGKILL],
+        )
         killer.start()
         try:
             with Connection(broker.address) as operator:
@@ -140,7 +161,9 @@ class Campaign:
             self._watch(committed(operator))
 
     def _watch(self, offsets: list[int]) -> None:
-        self._report.offsets_gone_back += sum(now < before for now, before in zip(offsets, self._floor, strict=True))
+        self._report.offsets_gone_back += sum(
+            now < before for now, before in zip(offsets, self._floor, strict=True)
+        )
         self._floor = offsets
 
     def finish(self) -> None:
@@ -149,9 +172,16 @@ class Campaign:
         ends: dict[int, int] = {}
         with Connection(self._cluster.broker.address) as operator:
             for queue in range(QUEUES):
-                ends[queue] = int(operator.ask(Request(30, {"topic": TOPIC, "queueId": str(queue)})).fields["offset"])
+                ends[queue] = int(
+                    operator.ask(Request(30, {"topic": TOPIC, "queueId": str(queue)})).fields[
+                        "offset"
+                    ]
+                )
         wanted = {(queue, end - 1) for queue, end in ends.items()}
-        wait_until(lambda: wanted <= {(queue, offset) for queue, offset, _ in list(self._client.consumed)}, "everything is consumed")
+        wait_until(
+            lambda: wanted <= {(queue, offset) for queue, offset, _ in list(self._client.consumed)},
+            "everything is consumed",
+        )
         self._count(ends)
 
     def _count(self, ends: dict[int, int]) -> None:
@@ -186,7 +216,9 @@ def test_a_killed_broker_has_everything_that_it_acknowledged(mode: str, tmp_path
         lack("maven", str(missing))
     report = BrokerReport(f"kill -9 of a broker, {mode}", SEED)
     names = subject.name_server(tmp_path / "names")
-    cluster = Cluster(names, our_broker(tmp_path / "broker", [names.address], {"flushDiskType": mode}))
+    cluster = Cluster(
+        names, our_broker(tmp_path / "broker", [names.address], {"flushDiskType": mode})
+    )
     with apache.running(names), apache.running(cluster.broker):
         cluster.wait_registered()
         cluster.make_topics({TOPIC: QUEUES})
@@ -198,5 +230,12 @@ def test_a_killed_broker_has_everything_that_it_acknowledged(mode: str, tmp_path
             statuses = client.statuses
     print(report.line())
     assert set(statuses) == {"SEND_OK"}, statuses
-    wrong = (report.lost, report.duplicated, report.reordered, report.phantom, report.gaps, report.offsets_gone_back)
+    wrong = (
+        report.lost,
+        report.duplicated,
+        report.reordered,
+        report.phantom,
+        report.gaps,
+        report.offsets_gone_back,
+    )
     assert wrong == (0, 0, 0, 0, 0, 0), report.line()

@@ -1,4 +1,6 @@
-"""A broker killed and started again while 10,000 messages are sent and consumed: what was acknowledged is consumed, repeats are counted."""
+"""A broker killed and started again while 10,000 messages are sent and consumed: what was
+acknowledged is consumed, repeats are counted.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,17 @@ from collections import Counter
 
 import pytest
 
+from orbitmq.client.consumer.push_consumer import ConsumerSettings, PushConsumer
 from orbitmq.client.messages import Message, ReceivedMessage
-from orbitmq.client.outbox import ProducerSettings
-from orbitmq.client.producer import Producer
-from orbitmq.client.push_consumer import ConsumerSettings, PushConsumer
+from orbitmq.client.producer.outbox import ProducerSettings
+from orbitmq.client.producer.producer import Producer
 from orbitmq.common.errors import OrbitError
 from orbitmq.protocol.bodies.subscriptions import ConsumeFromWhere
 from orbitmq.testing import LocalCluster
+from support.common.waiting import until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+WITHIN_S = 240.0  # a machine is slow while it restarts brokers
 
 MESSAGES = 10_000
 SENDERS = 32
@@ -25,7 +29,9 @@ KILLS = 3
 
 @pytest.mark.parametrize("in_order", [False, True])
 @pytest.mark.parametrize("brokers", [1, 2])
-def test_nothing_that_was_acknowledged_is_lost(brokers: int, in_order: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_that_was_acknowledged_is_lost(
+    brokers: int, in_order: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     with LocalCluster(brokers=brokers, processes=True, topics={"T": 4}) as mq:
         sent, consumed, failures = asyncio.run(scenario(mq, in_order))
     lost = sent.keys() - consumed.keys()
@@ -70,17 +76,25 @@ async def scenario(mq: LocalCluster, in_order: bool) -> tuple[Counter[bytes], Co
 
     async def kill() -> None:
         for turn in range(1, KILLS + 1):
-            while len(sent) < MESSAGES * turn // (KILLS + 1):  # noqa: ASYNC110 - what it waits for has no event
-                await asyncio.sleep(0.005)
+            enough = MESSAGES * turn // (KILLS + 1)
+            await until(
+                lambda enough=enough: len(sent) >= enough,  # type: ignore[misc]
+                f"{enough} are sent",
+                seconds=WITHIN_S,
+            )
             name = mq.brokers[turn % len(mq.brokers)]
             await asyncio.to_thread(mq.kill, name)
             await asyncio.to_thread(mq.restart, name)
 
-    settings = ConsumerSettings(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, in_order=in_order)
+    settings = ConsumerSettings(
+        consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, in_order=in_order
+    )
     consumer = PushConsumer(mq.name_server, "g", take, settings=settings)
     consumer.subscribe("T")
-    async with consumer, Producer(mq.name_server, settings=ProducerSettings(timeout_ms=1_000)) as producer:
+    async with (
+        consumer,
+        Producer(mq.name_server, settings=ProducerSettings(timeout_ms=1_000)) as producer,
+    ):
         await asyncio.gather(kill(), *(send(producer) for _ in range(SENDERS)))
-        while len(consumed) < MESSAGES:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        await until(lambda: len(consumed) >= MESSAGES, seconds=WITHIN_S)
     return sent, consumed, failures

@@ -1,4 +1,6 @@
-"""The commit log after a crash: cut at any byte, killed at any moment, without power at any call."""
+"""The commit log after a crash: cut at any byte, killed at any moment, without power at any
+call.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,23 @@ from random import Random
 
 import pytest
 
-from log_room import FILE_SIZE, HOST, NOW_MS, bodies, contents, golden_logs, loaded_log, message, new_log
 from orbitmq.message.record_write import record_size
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.file_queue import file_name
 from orbitmq.store.types import LogOffset
 from orbitmq.testing.faulty_disk import FaultyDisk
+from support.store.logs import (
+    FILE_SIZE,
+    HOST,
+    NOW_MS,
+    bodies,
+    contents,
+    golden_logs,
+    loaded_log,
+    message,
+    new_log,
+)
 
 RECORD = record_size(message(), HOST)
 
@@ -32,19 +44,34 @@ def log_of(folder: Path, files: dict[str, bytes], file_size: int) -> CommitLog:
     return log
 
 
+@pytest.mark.short
 @pytest.mark.crash
 @pytest.mark.parametrize(
-    "name", ["store-4.9.8/tiny/store", "store-5.5.0/tiny/store", "store-5.5.0/clean/store", "store-5.5.0/propcrc/store"]
+    "name",
+    [
+        "store-4.9.8/tiny/store",
+        "store-5.5.0/tiny/store",
+        "store-5.5.0/clean/store",
+        "store-5.5.0/propcrc/store",
+    ],
 )
-def test_a_log_that_ends_at_any_byte_of_its_last_records_ends_behind_the_last_good_one(name: str, tmp_path: Path) -> None:
-    """Without a checksum of the whole record nobody can tell that the text of its properties is lost: such a record counts as good."""
+def test_a_log_that_ends_at_any_byte_of_its_last_records_ends_behind_the_last_good_one(
+    name: str, tmp_path: Path
+) -> None:
+    """Without a checksum of the whole record nobody can tell that the text of its properties is
+    lost: such a record counts as good.
+    """
     check_record = "propcrc" in name
     files = dict(golden_logs()[name])
     last, size = max(files), len(next(iter(files.values())))
     whole = log_of(tmp_path, files, size)
-    # Where each record ends, and from which byte on its loss goes unnoticed: of a checksum that is its end mark.
+    # Where each record ends, and from which byte on its loss goes unnoticed: of a checksum that is
+    # its end mark.
     spans = [
-        (end := record.log_offset + record.size, end - (1 if check_record else record.properties_size))
+        (
+            end := record.log_offset + record.size,
+            end - (1 if check_record else record.properties_size),
+        )
         for record in whole.scan(whole.min_offset)
     ]
     whole.files.close()
@@ -56,10 +83,13 @@ def test_a_log_that_ends_at_any_byte_of_its_last_records_ends_behind_the_last_go
         log = new_log(tmp_path, commit_log_file_size=size)
         log.load()
         scan, _ = contents(log, check_record=check_record)
-        assert scan.offset == max(end for end, unnoticed_from in spans if cut >= unnoticed_from), cut
+        assert scan.offset == max(end for end, unnoticed_from in spans if cut >= unnoticed_from), (
+            cut
+        )
         log.files.close()
 
 
+@pytest.mark.short
 @pytest.mark.crash
 def test_a_log_that_was_cut_at_any_byte_goes_on_from_there(tmp_path: Path) -> None:
     log = loaded_log(tmp_path / "whole")
@@ -69,7 +99,9 @@ def test_a_log_that_was_cut_at_any_byte_goes_on_from_there(tmp_path: Path) -> No
     content = bytes(log.files.files[0].view())
     log.close()
     for cut in range(3 * RECORD + 1):
-        log = log_of(tmp_path / "cut", {file_name(0): content[:cut] + b"\xff" * (FILE_SIZE - cut)}, FILE_SIZE)
+        log = log_of(
+            tmp_path / "cut", {file_name(0): content[:cut] + b"\xff" * (FILE_SIZE - cut)}, FILE_SIZE
+        )
         scan, _ = contents(log)
         assert scan.offset == cut - cut % RECORD
         log.files.close()
@@ -95,8 +127,12 @@ def test_a_prepared_file_that_a_killed_broker_left_is_no_part_of_the_log(tmp_pat
     again.close()
 
 
-@pytest.mark.parametrize("kind", ["open", "truncate", "fdatasync", "sync_dir", "pwrite", "unlink", "clear"])
-def test_without_power_at_any_call_the_log_can_be_loaded_and_has_what_was_flushed(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kind", ["open", "truncate", "fdatasync", "sync_dir", "pwrite", "unlink", "clear"]
+)
+def test_without_power_at_any_call_the_log_can_be_loaded_and_has_what_was_flushed(
+    kind: str, tmp_path: Path
+) -> None:
     (tmp_path / "real").mkdir()
     disk = FaultyDisk(OsFileLayer(), tmp_path / "real")
     log = loaded_log(tmp_path / "real", disk, record_crc=True)
@@ -138,7 +174,7 @@ def test_without_power_at_any_call_the_log_can_be_loaded_and_has_what_was_flushe
 WRITER = """
 import sys, threading
 from pathlib import Path
-from log_room import loaded_log, message
+from support.store.logs import loaded_log, message
 log = loaded_log(Path(sys.argv[1]))
 first = int(sys.argv[2])
 for number in range(first, first + 1_000_000):
@@ -152,14 +188,21 @@ for number in range(first, first + 1_000_000):
 
 
 @pytest.mark.crash
-def test_a_writer_that_is_killed_again_and_again_loses_nothing_that_it_committed(tmp_path: Path) -> None:
+def test_a_writer_that_is_killed_again_and_again_loses_nothing_that_it_committed(
+    tmp_path: Path,
+) -> None:
     random = Random(1)
     written = 0
     for _ in range(25):
         command = [sys.executable, "-c", WRITER, str(tmp_path), str(written)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent) as writer:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent
+        ) as writer:
             assert writer.stdout is not None
-            told = [int(line) for line, _ in zip(writer.stdout, range(random.randint(1, 400)), strict=False)]
+            told = [
+                int(line)
+                for line, _ in zip(writer.stdout, range(random.randint(1, 400)), strict=False)
+            ]
             writer.kill()
             told += [int(line) for line in writer.stdout if line.endswith("\n")]
         log = loaded_log(tmp_path)

@@ -1,4 +1,6 @@
-"""A name server killed while an operator writes: what was acknowledged is there after the next start, and the file is always readable."""
+"""A name server killed while an operator writes: what was acknowledged is there after the next
+start, and the file is always readable.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,18 @@ def test_acknowledged_values_survive_a_kill_at_any_moment(tmp_path: Path) -> Non
         with running(server), Connection(server.address) as operator:
             answer = operator.ask(Request(219, {"namespace": "crash"}))
             found: dict[str, str] = json.loads(answer.body)["table"] if answer.code == 0 else {}
-            lost += sum(found.get(key) not in (value, in_doubt.get(key)) for key, value in acknowledged.items())
-            phantom += sum(value not in (acknowledged.get(key), in_doubt.get(key)) for key, value in found.items())
+            lost += sum(
+                found.get(key) not in (value, in_doubt.get(key))
+                for key, value in acknowledged.items()
+            )
+            phantom += sum(
+                value not in (acknowledged.get(key), in_doubt.get(key))
+                for key, value in found.items()
+            )
             acknowledged = found
-            killer = threading.Timer(choose.uniform(0.01, 0.3), server.send_signal, [signal.SIGKILL])
+            killer = threading.Timer(
+                choose.uniform(0.01, 0.3), server.send_signal, [signal.SIGKILL]
+            )
             killer.start()
             try:
                 while True:
@@ -49,7 +59,14 @@ def test_acknowledged_values_survive_a_kill_at_any_moment(tmp_path: Path) -> Non
                     acknowledged[key] = value
             except (Closed, OSError):
                 killer.join()
-    report = {"seed": seed, "rounds": ROUNDS, "attempted": attempted, "acknowledged": len(acknowledged), "lost": lost, "phantom": phantom}
+    report = {
+        "seed": seed,
+        "rounds": ROUNDS,
+        "attempted": attempted,
+        "acknowledged": len(acknowledged),
+        "lost": lost,
+        "phantom": phantom,
+    }
     print(json.dumps(report))
     assert attempted > ROUNDS
     assert (lost, phantom) == (0, 0), report

@@ -1,7 +1,9 @@
-"""A store whose process is killed at random moments, again and again, under load: L1 of the fault ladder.
+"""A store whose process is killed at random moments, again and again, under load: L1 of the fault
+ladder.
 
-`ORBITMQ_CRASH_ROUNDS` is how often a process is killed in all, 200 unless told otherwise. Every round opens what the kill left, reads
-all of it and compares queues and index with a second set that is built from the log alone. One line of JSON for each campaign.
+`ORBITMQ_CRASH_ROUNDS` is how often a process is killed in all, 200 unless told otherwise. Every
+round opens what the kill left, reads all of it and compares queues and index with a second set that
+is built from the log alone. One line of JSON for each campaign.
 """
 
 from __future__ import annotations
@@ -69,8 +71,12 @@ class Campaign:
             assert writer.stdout is not None
             if random.random() < 0.85:  # or it is killed while it starts, perhaps while it recovers
                 assert writer.stdout.readline() == "ready\n"
-            killer = threading.Timer(random.choice((0.002, 0.02, 0.1, 0.3)) * random.random(), writer.kill)
-            waits = random.random() < 0.5  # for the first message: on a busy disk that takes longer than most lives here
+            killer = threading.Timer(
+                random.choice((0.002, 0.02, 0.1, 0.3)) * random.random(), writer.kill
+            )
+            waits = (
+                random.random() < 0.5
+            )  # for the first message: on a busy disk that takes longer than most lives here
             if not waits:
                 killer.start()
             for line in writer.stdout:
@@ -94,10 +100,14 @@ class Campaign:
 
     def _look(self) -> None:
         root = self._root
-        if self._random.random() < 0.5 and self._root.exists():  # the next writer finds what the kill left
+        if (
+            self._random.random() < 0.5 and self._root.exists()
+        ):  # the next writer finds what the kill left
             root = self._folder / "copy"
             shutil.copytree(self._root, root)
-        store = MessageStore(OsFileLayer(), SystemClock(), store_writer.config(root, self._mode), store_load.HOST)
+        store = MessageStore(
+            OsFileLayer(), SystemClock(), store_writer.config(root, self._mode), store_load.HOST
+        )
         began = time.perf_counter()
         store.open()
         self.report.recovery_ms.append((time.perf_counter() - began) * 1000)
@@ -105,14 +115,19 @@ class Campaign:
         self.report.delivered += len(seen) - self._seen
         self._seen = len(seen)
         self._known |= seen
-        assert not differences(store, self._folder / "rebuilt"), f"round {self.report.rounds} of seed {SEED}"
+        assert not differences(store, self._folder / "rebuilt"), (
+            f"round {self.report.rounds} of seed {SEED}"
+        )
         store.close()
         shutil.rmtree(self._folder / "copy", ignore_errors=True)
 
 
 @pytest.mark.timeout(60 + 10 * ROUNDS)
 @pytest.mark.parametrize("mode", FlushMode, ids=lambda mode: mode.value)
-@pytest.mark.parametrize(("kind", "share", "rounds_per_folder"), [("one folder", 0.4, ROUNDS_PER_FOLDER), ("fresh folders", 0.1, 1)])
+@pytest.mark.parametrize(
+    ("kind", "share", "rounds_per_folder"),
+    [("one folder", 0.4, ROUNDS_PER_FOLDER), ("fresh folders", 0.1, 1)],
+)
 def test_a_killed_store_has_everything_that_was_acknowledged(
     mode: FlushMode, kind: str, share: float, rounds_per_folder: int, tmp_path: Path
 ) -> None:
@@ -124,4 +139,10 @@ def test_a_killed_store_has_everything_that_was_acknowledged(
         campaign.round()
     print(report.line())
     assert report.acknowledged >= report.rounds // 4, "the writer hardly wrote"
-    assert (report.lost, report.duplicated, report.reordered, report.phantom, report.gaps) == (0, 0, 0, 0, 0), report.line()
+    assert (report.lost, report.duplicated, report.reordered, report.phantom, report.gaps) == (
+        0,
+        0,
+        0,
+        0,
+        0,
+    ), report.line()

@@ -1,8 +1,10 @@
-"""A store without power: every write that was not synced is there, is not there, or is torn, at random moments: L2 of the fault ladder.
+"""A store without power: every write that was not synced is there, is not there, or is torn, at
+random moments: L2 of the fault ladder.
 
-A life writes to a store on a `FaultyDisk` until chance has cut the power often enough; each cut gives a folder as it may be found then,
-which is opened and read. The last of them is where the next life goes on. A cut falls on any call to the disk, those of recovery and of
-the stop included. Some dozens of seeds in every run of the tests; `ORBITMQ_CRASH_ROUNDS` times five by `make crash`.
+A life writes to a store on a `FaultyDisk` until chance has cut the power often enough; each cut
+gives a folder as it may be found then, which is opened and read. The last of them is where the next
+life goes on. A cut falls on any call to the disk, those of recovery and of the stop included. Some
+dozens of seeds in every run of the tests; `ORBITMQ_CRASH_ROUNDS` times five by `make crash`.
 """
 
 from __future__ import annotations
@@ -20,16 +22,27 @@ import pytest
 
 from crash import store_load
 from crash.store_verify import Place, Report, differences, look
-from index_room import UnsyncedLayer
 from orbitmq.common import atomic_file
 from orbitmq.store.config import FlushMode, StoreConfig
-from orbitmq.store.group_commit import Outcome
+from orbitmq.store.flush.group_commit import Outcome
 from orbitmq.store.log_batch import Appended
 from orbitmq.store.message_store import MessageStore
 from orbitmq.testing.faulty_disk import FaultyDisk
 from orbitmq.testing.manual_clock import ManualClock
+from support.store.indexes import UnsyncedLayer
 
-CHANGES = ("open", "pwrite", "truncate", "clear", "fdatasync", "rename", "unlink", "sync_dir", "make_folder", "remove_folder")
+CHANGES = (
+    "open",
+    "pwrite",
+    "truncate",
+    "clear",
+    "fdatasync",
+    "rename",
+    "unlink",
+    "sync_dir",
+    "make_folder",
+    "remove_folder",
+)
 LIVES = 3
 CUTS = 3
 STEPS = 30
@@ -47,9 +60,13 @@ class Cut:
 
 
 class Life:
-    """A store that is written to, from its opening to its stop, while the power is cut now and then."""
+    """A store that is written to, from its opening to its stop, while the power is cut now and
+    then.
+    """
 
-    def __init__(self, root: Path, mode: FlushMode, random: Random, clock: ManualClock, cut: Cut | None) -> None:
+    def __init__(
+        self, root: Path, mode: FlushMode, random: Random, clock: ManualClock, cut: Cut | None
+    ) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.cuts: list[Cut] = []
         self._root = root
@@ -84,19 +101,30 @@ class Life:
         store = self._store
         first = self._attempted
         self._attempted += count
-        batch = [(number, store.append(store_load.message(number))) for number in range(first, first + count)]
+        batch = [
+            (number, store.append(store_load.message(number)))
+            for number in range(first, first + count)
+        ]
         store.commit()
         self._ends.update((number, appended.end) for number, appended in batch)
         if self._mode is FlushMode.ASYNC:
             self._acknowledge(batch)
         else:
-            store.when_safe(batch[-1][1].end, lambda outcome: self._acknowledge(batch) if outcome is Outcome.DONE else None)
+            store.when_durable(
+                batch[-1][1].end,
+                lambda outcome: self._acknowledge(batch) if outcome is Outcome.DONE else None,
+            )
 
     def _acknowledge(self, batch: Iterable[tuple[int, Appended]]) -> None:
-        self._acknowledged.update((number, (store_load.queue_of(number), int(appended.queue_offset))) for number, appended in batch)
+        self._acknowledged.update(
+            (number, (store_load.queue_of(number), int(appended.queue_offset)))
+            for number, appended in batch
+        )
 
     def _called(self) -> None:
-        """A call that changes the disk begins, and maybe the power goes: what is left is in another folder, this life goes on."""
+        """A call that changes the disk begins, and maybe the power goes: what is left is in another
+        folder, this life goes on.
+        """
         with self._cutting:  # the flusher calls, too
             self._calls_left -= 1
             if self._calls_left or len(self.cuts) == CUTS:
@@ -114,7 +142,9 @@ def config(root: Path, mode: FlushMode) -> StoreConfig:
 
 
 def found_after(cut: Cut, mode: FlushMode, clock: ManualClock, report: Report, folder: Path) -> Cut:
-    """Open what a cut left and read it; the same cut, but all that was found counts from now on: it is on the disk, and was seen."""
+    """Open what a cut left and read it; the same cut, but all that was found counts from now on: it
+    is on the disk, and was seen.
+    """
     store = MessageStore(UnsyncedLayer(), clock, config(cut.folder, mode), store_load.HOST)
     began, torn = time.perf_counter(), report.torn
     store.open()
@@ -125,7 +155,9 @@ def found_after(cut: Cut, mode: FlushMode, clock: ManualClock, report: Report, f
     report.acknowledged += len(cut.acknowledged)
     report.indeterminate += cut.attempted - len(cut.acknowledged)
     report.delivered += len(seen)
-    assert not differences(store, folder, torn=report.torn > torn), f"{cut.folder} of seed {report.seed}"
+    assert not differences(store, folder, torn=report.torn > torn), (
+        f"{cut.folder} of seed {report.seed}"
+    )
     store.close()
     return Cut(cut.folder, cut.attempted, seen, set())
 
@@ -144,7 +176,9 @@ def campaign(mode: FlushMode, seeds: Iterable[int], folder: Path) -> None:
             shutil.copytree(life.cuts[-1].folder, untouched)
             for each in life.cuts:
                 cut = found_after(each, mode, clock, report, folder / "rebuilt")
-            if random.random() < 0.5:  # the next life recovers what the cut left; else, what another recovery made of it
+            if (
+                random.random() < 0.5
+            ):  # the next life recovers what the cut left; else, what another recovery made of it
                 assert cut is not None
                 shutil.rmtree(cut.folder)
                 untouched.rename(cut.folder)
@@ -152,18 +186,30 @@ def campaign(mode: FlushMode, seeds: Iterable[int], folder: Path) -> None:
         for path in folder.iterdir():
             shutil.rmtree(path)
         allowed = report.lost_unflushed if mode is FlushMode.ASYNC else 0
-        assert (report.lost, report.duplicated, report.reordered, report.phantom) == (allowed, 0, 0, 0), report.line()
+        assert (report.lost, report.duplicated, report.reordered, report.phantom) == (
+            allowed,
+            0,
+            0,
+            0,
+        ), report.line()
         assert mode is FlushMode.ASYNC or report.gaps == 0 or report.bad_bytes, report.line()
     print(report.line())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", FlushMode, ids=lambda mode: mode.value)
-def test_a_store_that_lost_power_has_what_was_flushed_and_nothing_else(mode: FlushMode, tmp_path: Path) -> None:
+def test_a_store_that_lost_power_has_what_was_flushed_and_nothing_else(
+    mode: FlushMode, tmp_path: Path
+) -> None:
     campaign(mode, range(8), tmp_path)
 
 
-def test_a_configuration_file_is_readable_after_every_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steps of `atomic_file` go through the disk that loses power, the copy of the old content in the place of a hard link."""
+def test_a_configuration_file_is_readable_after_every_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps of `atomic_file` go through the disk that loses power, the copy of the old content
+    in the place of a hard link.
+    """
     (tmp_path / "real").mkdir()
     disk, random = FaultyDisk(UnsyncedLayer(), tmp_path / "real"), Random(1)
     path, written, cuts = (tmp_path / "real" / "topics.json").resolve(), [b"none"], 0
@@ -186,7 +232,9 @@ def test_a_configuration_file_is_readable_after_every_cut(tmp_path: Path, monkey
         shutil.rmtree(target)
 
     monkeypatch.setattr(atomic_file, "_write_synced", write_synced)
-    monkeypatch.setattr(atomic_file, "_keep", lambda source, to: write_synced(to, source.read_bytes(), 0))
+    monkeypatch.setattr(
+        atomic_file, "_keep", lambda source, to: write_synced(to, source.read_bytes(), 0)
+    )
     monkeypatch.setattr(atomic_file, "_sync_directory", disk.sync_dir)
     monkeypatch.setattr(Path, "replace", lambda self, target: disk.rename(self, target))
     for kind in CHANGES:
@@ -202,6 +250,8 @@ def test_a_configuration_file_is_readable_after_every_cut(tmp_path: Path, monkey
 @pytest.mark.crash
 @pytest.mark.timeout(60 + 2 * ROUNDS)
 @pytest.mark.parametrize("mode", FlushMode, ids=lambda mode: mode.value)
-def test_a_store_that_lost_power_a_thousand_times_has_what_was_flushed(mode: FlushMode, tmp_path: Path) -> None:
+def test_a_store_that_lost_power_a_thousand_times_has_what_was_flushed(
+    mode: FlushMode, tmp_path: Path
+) -> None:
     first = Random().randrange(1 << 32)
     campaign(mode, range(first, first + max(1, ROUNDS // (LIVES * CUTS))), tmp_path)

@@ -1,12 +1,16 @@
-"""A broker that is killed again and again while topics come and go, with damaged derived files and a full disk in between.
+"""A broker that is killed again and again while topics come and go, with damaged derived files and
+a full disk in between.
 
-`ORBITMQ_CRASH_ROUNDS` is how often it is killed in all, 24 unless told otherwise, half of them with each flush mode;
-`ORBITMQ_CRASH_SEED` repeats the choices of a run, though not its moments. A producer keeps many requests in flight, deletes topics
-and creates them again, with messages of both lives around the deletion. Some rounds end by SIGTERM instead, so that there is a manifest.
-While the broker is down, files that follow from the log are damaged; in some rounds the disk has no room, before and after the end. After
-every start each topic must be exactly one of the lives that it may have: `topic_model` says which. One line of JSON for each campaign.
+`ORBITMQ_CRASH_ROUNDS` is how often it is killed in all, 24 unless told otherwise, half of them with
+each flush mode; `ORBITMQ_CRASH_SEED` repeats the choices of a run, though not its moments. A
+producer keeps many requests in flight, deletes topics and creates them again, with messages of both
+lives around the deletion. Some rounds end by SIGTERM instead, so that there is a manifest. While
+the broker is down, files that follow from the log are damaged; in some rounds the disk has no room,
+before and after the end. After every start each topic must be exactly one of the lives that it may
+have: `topic_model` says which. One line of JSON for each campaign.
 
-The process is killed, not the machine: what was written is in the page cache, so ASYNC_FLUSH may lose nothing either.
+The process is killed, not the machine: what was written is in the page cache, so ASYNC_FLUSH may
+lose nothing either.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -26,15 +31,16 @@ from typing import NamedTuple
 
 import pytest
 
-import derived_files
-from bad_input_room import SERVED
 from crash.topic_model import Differences, Life, Read, Topic
-from full_disk_room import NoSmallDisk, fill, small_disk
-from interop.apache import Server, wait_until
+from interop.apache import Server
 from interop.broker_clients import our_broker
 from interop.frames import Answer, Closed, Connection, Request
 from orbitmq.message.record import decode_all
 from orbitmq.protocol.codes import RequestCode, ResponseCode
+from support.broker.bad_input import SERVED
+from support.common.waiting import wait_until
+from support.store import derived_files
+from support.store.full_disks import NoSmallDisk, fill, small_disk
 
 pytestmark = pytest.mark.crash
 
@@ -114,7 +120,9 @@ class Flight:
 
 
 class Producer:
-    """Sends, deletes and creates on one connection at a time, and tells the model what was asked and what was acknowledged."""
+    """Sends, deletes and creates on one connection at a time, and tells the model what was asked
+    and what was acknowledged.
+    """
 
     def __init__(self, topics: list[Topic], report: Report, random: Random) -> None:
         self._topics = topics
@@ -133,17 +141,30 @@ class Producer:
         elif what < 0.25 and dead:
             self.create(connection, self._random.choice(dead))
         else:
-            self.send(connection, [self._random.choice([kept, *living]) for _ in range(self._random.randint(1, BATCH_MAX))])
+            self.send(
+                connection,
+                [
+                    self._random.choice([kept, *living])
+                    for _ in range(self._random.randint(1, BATCH_MAX))
+                ],
+            )
 
     def create(self, connection: Connection, topic: Topic) -> None:
         life = topic.begin()
         queues = {"readQueueNums": str(topic.queues), "writeQueueNums": str(topic.queues)}
-        answer = connection.ask(Request(RequestCode.UPDATE_AND_CREATE_TOPIC, {**SERVED[17].good_fields, "topic": topic.name, **queues}))
+        answer = connection.ask(
+            Request(
+                RequestCode.UPDATE_AND_CREATE_TOPIC,
+                {**SERVED[17].good_fields, "topic": topic.name, **queues},
+            )
+        )
         if self._accepted(answer.code, answer.remark):
             topic.settle(life)
 
     def delete(self, connection: Connection, topic: Topic) -> None:
-        """Delete a topic with messages of its life in flight before the deletion, and perhaps some behind it, which begin the next life."""
+        """Delete a topic with messages of its life in flight before the deletion, and perhaps some
+        behind it, which begin the next life.
+        """
         flight = Flight()
         for _ in range(self._random.randrange(6)):
             self._put_send(flight, topic)
@@ -180,8 +201,15 @@ class Producer:
         life, queue = topic.life, self._random.randrange(topic.queues)
         body = life.next_body(self._random.randrange(PADDING_MAX))
         key = body.split(b" x")[0].decode().replace(" ", "-")
-        fields = {"b": topic.name, "d": str(topic.queues), "e": str(queue), "i": f"UNIQ_KEY\x01{key}\x02"}
-        opaque = flight.put(Request(RequestCode.SEND_MESSAGE_V2, {**SERVED[310].good_fields, **fields}, body))
+        fields = {
+            "b": topic.name,
+            "d": str(topic.queues),
+            "e": str(queue),
+            "i": f"UNIQ_KEY\x01{key}\x02",
+        }
+        opaque = flight.put(
+            Request(RequestCode.SEND_MESSAGE_V2, {**SERVED[310].good_fields, **fields}, body)
+        )
         flight.sends[opaque] = Send(topic, life, queue, body)
 
     def _take(self, sent: Send, answer: Answer) -> bool:
@@ -193,7 +221,10 @@ class Producer:
         place = sent.queue, int(answer.fields["queueOffset"])
         if not sent.life.acknowledge(place, sent.body):
             self._report.duplicated += 1
-            raise AssertionError(f"{place} of {sent.life.name} was given to {sent.life.known[place][:30]!r}, and to {sent.body[:30]!r}")
+            raise AssertionError(
+                f"{place} of {sent.life.name} was given to {sent.life.known[place][:30]!r}, and to"
+                f" {sent.body[:30]!r}"
+            )
         return True
 
     def _accepted(self, code: int, remark: str | None) -> bool:
@@ -207,7 +238,9 @@ class Producer:
 class Campaign:
     """Rounds of load, of ends, of damage and of looking, on one store."""
 
-    def __init__(self, server: Server, root: Path, disk: Path | None, report: Report, folder: Path) -> None:
+    def __init__(
+        self, server: Server, root: Path, disk: Path | None, report: Report, folder: Path
+    ) -> None:
         self._server = server
         self._root = root
         self._disk = disk
@@ -230,7 +263,10 @@ class Campaign:
         """Load, an end, perhaps damage, a start; then every topic has what it should."""
         random = self._random
         self._story.append(f"round {self._report.kills + self._report.stops}:")
-        self._load(is_full=self._disk is not None and random.random() < 0.3, by=signal.SIGTERM if random.random() < 0.2 else signal.SIGKILL)
+        self._load(
+            is_full=self._disk is not None and random.random() < 0.3,
+            by=signal.SIGTERM if random.random() < 0.2 else signal.SIGKILL,
+        )
         if random.random() < 0.5:
             self._damage()
         if random.random() < 0.4:
@@ -273,13 +309,20 @@ class Campaign:
             ender.start()
             while True:
                 self._producer.step(connection)
-        assert ender.ident is not None, self._server.console_tail()  # or it closed the connection before
+        assert ender.ident is not None, (
+            self._server.console_tail()
+        )  # or it closed the connection before
         ender.join()
         ended = self._server.wait_ended()
-        assert ended == -signal.SIGKILL if by == signal.SIGKILL else ended == 0 or is_full, self._server.console_tail()
+        assert ended == -signal.SIGKILL if by == signal.SIGKILL else ended == 0 or is_full, (
+            self._server.console_tail()
+        )
         self._report.kills += by == signal.SIGKILL
         self._report.stops += by == signal.SIGTERM
-        self._story[-1] += f" {steps} steps, {by.name}{', disk full' if is_full else ''}{' until the end' if self._ballast else ''}"
+        self._story[-1] += (
+            f" {steps} steps,"
+            f" {by.name}{', disk full' if is_full else ''}{' until the end' if self._ballast else ''}"
+        )
         self._producer.may_be_refused = False
 
     def _make_room(self, connection: Connection | None = None) -> None:
@@ -290,7 +333,9 @@ class Campaign:
         with ExitStack() as stack:
             link = connection or stack.enter_context(self._connected())
             before, self._producer.may_be_refused = self._producer.may_be_refused, True
-            wait_until(lambda: self._producer.send(link, self._topics[:1]), "messages are accepted again")
+            wait_until(
+                lambda: self._producer.send(link, self._topics[:1]), "messages are accepted again"
+            )
             self._producer.may_be_refused = before
 
     def _damage(self) -> None:
@@ -301,18 +346,24 @@ class Campaign:
             "zeroed": derived_files.zero,
             "cut": derived_files.cut,
             "flipped": lambda path: derived_files.flip(path, random.random(), random.randrange(8)),
-            "older": lambda path: derived_files.replace(path, self._older / path.relative_to(self._root)),
+            "older": lambda path: derived_files.replace(
+                path, self._older / path.relative_to(self._root)
+            ),
         }
         files = list(self._derived())
         if random.random() < 0.2 and self._older.exists():
             chosen = dict.fromkeys(files, "older")  # a backup that was restored, but for the log
         else:
-            chosen = {random.choice(files): random.choice(list(ways)) for _ in range(random.randint(1, 6))}
+            chosen = {
+                random.choice(files): random.choice(list(ways)) for _ in range(random.randint(1, 6))
+            }
         for path, way in chosen.items():
             with suppress(OSError):  # a full disk may not take what is written over a file
                 ways[way](path)
             self._report.damages += 1
-        told = ", ".join(f"{path.relative_to(self._root)} {way}" for path, way in list(chosen.items())[:8])
+        told = ", ".join(
+            f"{path.relative_to(self._root)} {way}" for path, way in list(chosen.items())[:8]
+        )
         self._story[-1] += f"; damaged {len(chosen)}: {told}"
 
     def _copy(self) -> None:
@@ -329,8 +380,8 @@ class Campaign:
 
     def _kill_while_it_starts(self) -> None:
         self._server.start()
-        with suppress(TimeoutError):
-            wait_until(lambda: not self._server.is_alive(), "", within_s=self._random.random() * 1.5)
+        with suppress(subprocess.TimeoutExpired):
+            self._server.wait_ended(self._random.random() * 1.5)
         assert self._server.is_alive(), self._told(self._server.console_tail())
         self._server.send_signal(signal.SIGKILL)
         self._server.wait_ended()
@@ -341,7 +392,7 @@ class Campaign:
         self._server.start()
         try:
             self._server.wait_ready()
-        except (RuntimeError, TimeoutError) as problem:
+        except (RuntimeError, AssertionError) as problem:
             self._fail([f"the broker does not start: {problem}"])
 
     def _connected(self) -> Connection:
@@ -353,16 +404,26 @@ class Campaign:
         with self._connected() as connection:
             for topic in self._topics:
                 exists, reads = _read(connection, topic)
-                found = topic.shown(exists=exists, reads=reads) if is_complete else topic.excess(reads)
+                found = (
+                    topic.shown(exists=exists, reads=reads) if is_complete else topic.excess(reads)
+                )
                 self._report.count(found)
-                problems += [f"{topic.name} {kind}: {text}" for kind, texts in found._asdict().items() for text in texts[:5]]
+                problems += [
+                    f"{topic.name} {kind}: {text}"
+                    for kind, texts in found._asdict().items()
+                    for text in texts[:5]
+                ]
         if problems:
             self._fail(problems)
 
     def _fail(self, problems: list[str]) -> None:
         shutil.copytree(self._root, self._failed)
-        warnings = [line for line in self._server.console().splitlines() if " INFO " not in line][-20:]
-        raise AssertionError(self._told("\n".join([*problems, f"the store: {self._failed}", *warnings])))
+        warnings = [line for line in self._server.console().splitlines() if " INFO " not in line][
+            -20:
+        ]
+        raise AssertionError(
+            self._told("\n".join([*problems, f"the store: {self._failed}", *warnings]))
+        )
 
     def _told(self, problem: str) -> str:
         return "\n".join([f"seed {SEED}", self._report.line(), *self._story[-6:], problem])
@@ -370,16 +431,27 @@ class Campaign:
 
 def _read(connection: Connection, topic: Topic) -> tuple[bool, list[Read]]:
     """Whether the topic exists, and everything that a consumer gets of it."""
-    exists = connection.ask(Request(RequestCode.GET_TOPIC_CONFIG, {"topic": topic.name})).code == ResponseCode.SUCCESS
+    exists = (
+        connection.ask(Request(RequestCode.GET_TOPIC_CONFIG, {"topic": topic.name})).code
+        == ResponseCode.SUCCESS
+    )
     reads = []
     for queue in range(topic.queues):
         offset, next_offset = -1, 0
         while next_offset > offset:
             offset = next_offset
-            fields = {**SERVED[11].good_fields, "topic": topic.name, "queueId": str(queue), "queueOffset": str(offset)}
+            fields = {
+                **SERVED[11].good_fields,
+                "topic": topic.name,
+                "queueId": str(queue),
+                "queueOffset": str(offset),
+            }
             answer = connection.ask(Request(RequestCode.PULL_MESSAGE, fields))
             if answer.code == ResponseCode.SUCCESS:
-                reads += [Read(queue, message.queue_offset, message.body) for message in decode_all(answer.body)]
+                reads += [
+                    Read(queue, message.queue_offset, message.body)
+                    for message in decode_all(answer.body)
+                ]
             next_offset = int(answer.fields.get("nextBeginOffset", offset))
     return exists, reads
 
@@ -395,7 +467,12 @@ def test_a_killed_broker_has_the_present_life_of_each_topic_and_no_other(
         with suppress(NoSmallDisk):  # then no round has a full disk, and the line says so
             disk = stack.enter_context(small_disk(tmp_path / "disk", 16 + KILLS))
         root = (disk or tmp_path) / "store"
-        settings = {**SETTINGS, "storePathRootDir": root, "storePathCommitLog": root / "commitlog", "flushDiskType": mode}
+        settings = {
+            **SETTINGS,
+            "storePathRootDir": root,
+            "storePathCommitLog": root / "commitlog",
+            "flushDiskType": mode,
+        }
         server = our_broker(tmp_path / "home", ["127.0.0.1:1"], settings)
         stack.callback(server.stop)
         campaign = Campaign(server, root, disk, report, tmp_path)

@@ -1,8 +1,11 @@
-"""What each topic of a broker must have, while topics are deleted and created again and the broker is killed: a model without any broker.
+"""What each topic of a broker must have, while topics are deleted and created again and the broker
+is killed: a model without any broker.
 
-A topic has lives, from a creation to the next deletion. A change that was not acknowledged may or may not outlive a crash, so a topic has
-the candidates that a restart may show; the restart must show one of them as a whole. Messages of later candidates, none of which was
-acknowledged, may be there too: a deletion that did not happen lets the sends behind it go to the life that it should have ended.
+A topic has lives, from a creation to the next deletion. A change that was not acknowledged may or
+may not outlive a crash, so a topic has the candidates that a restart may show; the restart must
+show one of them as a whole. Messages of later candidates, none of which was acknowledged, may be
+there too: a deletion that did not happen lets the sends behind it go to the life that it should
+have ended.
 """
 
 from __future__ import annotations
@@ -27,12 +30,16 @@ class Read(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Life:
-    """The messages of one life of a topic; of none, `exists` is False, and there are no messages."""
+    """The messages of one life of a topic; of none, `exists` is False, and there are no
+    messages.
+    """
 
     name: str
     exists: bool = True
     attempted: set[bytes] = field(default_factory=set)
-    known: dict[Place, bytes] = field(default_factory=dict)  # acknowledged, or read once: there for good
+    known: dict[Place, bytes] = field(
+        default_factory=dict
+    )  # acknowledged, or read once: there for good
 
     def next_body(self, padding: int) -> bytes:
         """The next message to send."""
@@ -62,12 +69,29 @@ def differences(life: Life, later: Sequence[Life], reads: Sequence[Read]) -> Dif
     places = {(read.queue, read.offset): read.body for read in reads}
     counts = Counter(read.body for read in reads)
     twice = [f"{body[:30]!r} is read {count} times" for body, count in counts.items() if count > 1]
-    attempted = life.attempted.union(*(each.attempted for each in later)) if life.exists else set[bytes]()
-    missing = [(place, body, places.get(place, b"nothing")) for place, body in life.known.items() if places.get(place) != body]
+    attempted = (
+        life.attempted.union(*(each.attempted for each in later)) if life.exists else set[bytes]()
+    )
+    missing = [
+        (place, body, places.get(place, b"nothing"))
+        for place, body in life.known.items()
+        if places.get(place) != body
+    ]
     return Differences(
-        lost=[f"{body[:30]!r} is not at {place} but {found[:30]!r}" for place, body, found in missing],
-        phantom=[f"{read.body[:30]!r} at {read.queue, read.offset}" for read in reads if read.body not in attempted],
-        duplicated=twice + ([f"{len(reads) - len(places)} offsets are read twice"] if len(places) < len(reads) else []),
+        lost=[
+            f"{body[:30]!r} is not at {place} but {found[:30]!r}" for place, body, found in missing
+        ],
+        phantom=[
+            f"{read.body[:30]!r} at {read.queue, read.offset}"
+            for read in reads
+            if read.body not in attempted
+        ],
+        duplicated=twice
+        + (
+            [f"{len(reads) - len(places)} offsets are read twice"]
+            if len(places) < len(reads)
+            else []
+        ),
         misplaced=_misplaced(reads),
     )
 
@@ -116,12 +140,16 @@ class Topic:
             del self.candidates[: self.candidates.index(life)]
 
     def shown(self, *, exists: bool, reads: Sequence[Read]) -> Differences:
-        """Compare with what a restart shows. The candidate that it is becomes the only one; if it is none, how the nearest differs."""
+        """Compare with what a restart shows. The candidate that it is becomes the only one; if it
+        is none, how the nearest differs.
+        """
         compared = self._compared(reads)
         possible = [each for each in compared if each[1].exists == exists]
         nearest, life = min(possible or compared, key=lambda each: sum(map(len, each[0])))
         if not possible:
-            nearest.misplaced.append(f"{self.name} {'exists, and was deleted' if exists else 'is gone'}")
+            nearest.misplaced.append(
+                f"{self.name} {'exists, and was deleted' if exists else 'is gone'}"
+            )
         if not nearest:
             later = self.candidates[self.candidates.index(life) + 1 :]
             life.attempted.update(*(each.attempted for each in later))
@@ -131,9 +159,15 @@ class Topic:
 
     def excess(self, reads: Sequence[Read]) -> Differences:
         """What no candidate may show, even if it lacks messages."""
-        return min((found._replace(lost=[]) for found, _ in self._compared(reads)), key=lambda found: sum(map(len, found)))
+        return min(
+            (found._replace(lost=[]) for found, _ in self._compared(reads)),
+            key=lambda found: sum(map(len, found)),
+        )
 
     def _compared(self, reads: Sequence[Read]) -> list[tuple[Differences, Life]]:
         """Every candidate, the last first."""
         lives = self.candidates
-        return [(differences(lives[at], lives[at + 1 :], reads), lives[at]) for at in reversed(range(len(lives)))]
+        return [
+            (differences(lives[at], lives[at + 1 :], reads), lives[at])
+            for at in reversed(range(len(lives)))
+        ]

@@ -1,7 +1,9 @@
-"""`python cpp_client.py NAMESRV`: sends and consumes with Apache's C++ client, and prints a JSON line for each message sent or consumed.
+"""`python cpp_client.py NAMESRV`: sends and consumes with Apache's C++ client, and prints a JSON
+line for each message sent or consumed.
 
-A process of its own: the library starts threads that neither a fork nor the end of an interpreter expects. It ends when every message was
-consumed as often as it should be, or when the time is up. Imported, it only says what is sent, also where the library is missing.
+A process of its own: the library starts threads that neither a fork nor the end of an interpreter
+expects. It ends when every message was consumed as often as it should be, or when the time is up.
+Imported, it only says what is sent, also where the library is missing.
 """
 
 from __future__ import annotations
@@ -71,12 +73,19 @@ def consumer(name_server: str, name: str, topic: str, tags: str, *, orderly: boo
 
     made = PushConsumer(f"cpp-{name}", orderly=orderly)
     made.set_namesrv_addr(name_server)
-    made.set_instance_name(name)  # those that share an instance may wait ten seconds for their queues
+    made.set_instance_name(
+        name
+    )  # those that share an instance may wait ten seconds for their queues
     made.set_thread_count(4)
 
     def consume(got: Any) -> None:
         key = got.keys.decode()
-        members = {"key": key, "tag": got.tags.decode(), "size": got.get_property("Größe").decode(), "body": got.body.decode()}
+        members = {
+            "key": key,
+            "tag": got.tags.decode(),
+            "size": got.get_property("Größe").decode(),
+            "body": got.body.decode(),
+        }
         tell(event="consumed", by=name, queue=got.queue_id, offset=got.queue_offset, **members)
         with _news:
             _consumed[name] = _consumed.get(name, 0) + 1
@@ -88,7 +97,11 @@ def consumer(name_server: str, name: str, topic: str, tags: str, *, orderly: boo
 
 def main(name_server: str) -> None:
     send(name_server)
-    wanted = {"all": MAILS, "some": sum(tag_of(number) != "green" for number in range(MAILS)), "orderly": ORDERS * STEPS}
+    wanted = {
+        "all": MAILS,
+        "some": sum(tag_of(number) != "green" for number in range(MAILS)),
+        "orderly": ORDERS * STEPS,
+    }
     consumers = [
         consumer(name_server, "all", "Mails", "*"),
         consumer(name_server, "some", "Mails", "red || blue"),
@@ -97,7 +110,10 @@ def main(name_server: str) -> None:
     for each in consumers:
         each.start()
     with _news:
-        complete = _news.wait_for(lambda: all(_consumed.get(name, 0) >= count for name, count in wanted.items()), TIME_S_MAX)
+        complete = _news.wait_for(
+            lambda: all(_consumed.get(name, 0) >= count for name, count in wanted.items()),
+            TIME_S_MAX,
+        )
     for each in consumers:
         each.shutdown()
     tell(event="done", complete=complete)

@@ -1,4 +1,6 @@
-"""Sends and pulls that the compiled path serves are checked one by one, in whatever company they come; nothing else passes."""
+"""Sends and pulls that the compiled path serves are checked one by one, in whatever company they
+come; nothing else passes.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from access_room import ALICE, BOB, OPERATOR, PLAIN_ACL, USERS, add_alice, run, settings, signed
 from orbitmq import Message, Producer
 from orbitmq.admin import Admin
 from orbitmq.protocol import frame
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand, SerializeType
 from orbitmq.testing import LocalCluster
+from support.access.people import (
+    ALICE,
+    BOB,
+    OPERATOR,
+    PLAIN_ACL,
+    USERS,
+    add_alice,
+    run,
+    settings,
+    signed,
+)
 
 REFUSED = (ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION)
 
@@ -23,7 +35,11 @@ REFUSED = (ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION)
 @pytest.fixture(params=["accounts", "users"])
 def mq(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalCluster]:
     (tmp_path / "plain_acl.yml").write_text(PLAIN_ACL)
-    keys = {"aclEnable": "true", "aclFolder": str(tmp_path)} if request.param == "accounts" else dict(USERS)
+    keys = (
+        {"aclEnable": "true", "aclFolder": str(tmp_path)}
+        if request.param == "accounts"
+        else dict(USERS)
+    )
     with LocalCluster(broker=keys) as mq:
 
         async def prepare() -> None:
@@ -52,11 +68,19 @@ def send(topic: str, opaque: int, kind: SerializeType = SerializeType.JSON) -> R
         "j": "0",
         "k": "false",
     }
-    return RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=b"body", opaque=opaque, serialize_type=kind)
+    return RemotingCommand(
+        RequestCode.SEND_MESSAGE_V2,
+        ext_fields=fields,
+        body=b"body",
+        opaque=opaque,
+        serialize_type=kind,
+    )
 
 
 def end_of(topic: str, opaque: int) -> RemotingCommand:
-    return RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": topic, "queueId": "3"}, opaque=opaque)
+    return RemotingCommand(
+        RequestCode.GET_MAX_OFFSET, ext_fields={"topic": topic, "queueId": "3"}, opaque=opaque
+    )
 
 
 def conversation(mq: LocalCluster, *frames: bytes) -> dict[int, RemotingCommand]:
@@ -78,7 +102,9 @@ def conversation(mq: LocalCluster, *frames: bytes) -> dict[int, RemotingCommand]
 
 
 @pytest.mark.parametrize("kind", SerializeType)
-def test_each_request_of_many_is_checked_and_those_that_may_are_served_in_order(mq: LocalCluster, kind: SerializeType) -> None:
+def test_each_request_of_many_is_checked_and_those_that_may_are_served_in_order(
+    mq: LocalCluster, kind: SerializeType
+) -> None:
     requests = [
         (send("Allowed", 1, kind), ALICE),
         (send("Denied", 2, kind), ALICE),
@@ -104,13 +130,22 @@ def test_each_request_of_many_is_checked_and_those_that_may_are_served_in_order(
 def test_a_field_that_is_said_twice_does_not_slip_by(mq: LocalCluster) -> None:
     """What is checked is the last of two: so is what is done."""
     request = signed(send("Allowed", 1), ALICE)
-    header = {"code": request.code, "flag": 0, "language": "JAVA", "opaque": 1, "version": 399, "extFields": request.ext_fields}
+    header = {
+        "code": request.code,
+        "flag": 0,
+        "language": "JAVA",
+        "opaque": 1,
+        "version": 399,
+        "extFields": request.ext_fields,
+    }
     texts = []
     for opaque, twice in enumerate(('"b":"Denied","b":"Allowed"', '"b":"Allowed","b":"Denied"'), 1):
         text = json.dumps({**header, "opaque": opaque}, separators=(",", ":"))
         assert text.count('"b":"Allowed"') == 1
         texts.append(text.replace('"b":"Allowed"', twice).encode())
-    frames = [(8 + len(text)).to_bytes(4) + len(text).to_bytes(4) + text + b"body" for text in texts]
+    frames = [
+        (8 + len(text)).to_bytes(4) + len(text).to_bytes(4) + text + b"body" for text in texts
+    ]
     answers = conversation(mq, *frames, frame.encode(signed(end_of("Denied", 3), OPERATOR)))
     assert answers[1].code == ResponseCode.SUCCESS
     assert answers[2].code in REFUSED

@@ -1,4 +1,6 @@
-"""RESUME_CHECK_HALF_MESSAGE with users and their rights: who may not change a topic lets no questions about its messages begin again."""
+"""RESUME_CHECK_HALF_MESSAGE with users and their rights: who may not change a topic lets no
+questions about its messages begin again.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from access_room import OPERATOR, USERS, ask, run, settings
 from orbitmq import Credentials, Message, TransactionProducer, TransactionState
 from orbitmq.admin import Admin
 from orbitmq.admin.access import policy_entry
@@ -15,6 +16,8 @@ from orbitmq.protocol.bodies.nameserver import TopicConfig
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.testing import LocalCluster
+from support.access.people import OPERATOR, USERS, ask, run, settings
+from support.common.waiting import until
 
 CLERK = Credentials("clerk", "clerk-secret")
 TOPICS = ("Own", "Others")
@@ -24,7 +27,9 @@ DENIED = "no permission to access Topic:Others"
 
 @pytest.fixture
 def mq() -> Iterator[LocalCluster]:
-    """A broker at which the clerk may change one topic, and what the broker itself has of transactions."""
+    """A broker at which the clerk may change one topic, and what the broker itself has of
+    transactions.
+    """
 
     async def prepare() -> None:
         async with Admin(settings(started.name_server, OPERATOR)) as admin:
@@ -43,10 +48,16 @@ def mq() -> Iterator[LocalCluster]:
 def resumed(mq: LocalCluster, msg_id: str, topic: str) -> RemotingCommand:
     """What the clerk hears who says that the message is of a topic."""
     fields = {"msgId": msg_id, "topic": topic}
-    return ask(mq.broker_address(), RemotingCommand(RequestCode.RESUME_CHECK_HALF_MESSAGE, ext_fields=fields), CLERK)
+    return ask(
+        mq.broker_address(),
+        RemotingCommand(RequestCode.RESUME_CHECK_HALF_MESSAGE, ext_fields=fields),
+        CLERK,
+    )
 
 
-def test_nobody_resumes_a_half_message_of_a_topic_of_others_whatever_topic_he_says(mq: LocalCluster) -> None:
+def test_nobody_resumes_a_half_message_of_a_topic_of_others_whatever_topic_he_says(
+    mq: LocalCluster,
+) -> None:
     asked: list[str] = []
 
     def check(message: object) -> TransactionState:
@@ -55,15 +66,26 @@ def test_nobody_resumes_a_half_message_of_a_topic_of_others_whatever_topic_he_sa
 
     async def halves() -> dict[str, str]:
         producer = TransactionProducer(
-            settings(mq.name_server, OPERATOR), group="dealers", execute=lambda *_: TransactionState.UNKNOWN, check=check
+            settings(mq.name_server, OPERATOR),
+            group="dealers",
+            execute=lambda *_: TransactionState.UNKNOWN,
+            check=check,
         )
         async with producer:
-            return {topic: (await producer.send_in_transaction(Message(topic, b"deal"))).sent.offset_msg_id for topic in TOPICS}
+            return {
+                topic: (
+                    (await producer.send_in_transaction(Message(topic, b"deal"))).sent.offset_msg_id
+                )
+                for topic in TOPICS
+            }
 
     found = run(halves)
     for said in ("Own", HALF_TOPIC, CHECK_MAX_TIME_TOPIC):
         answer = resumed(mq, found["Others"], said)
-        assert (answer.code, DENIED in (answer.remark or "")) == (ResponseCode.NO_PERMISSION, True), answer
+        assert (answer.code, DENIED in (answer.remark or "")) == (
+            ResponseCode.NO_PERMISSION,
+            True,
+        ), answer
     assert DENIED in str(resumed(mq, found["Own"], "Others").remark), "what he says counts too"
     assert resumed(mq, found["Own"], "Own").code == ResponseCode.SUCCESS
     assert resumed(mq, found["Own"], HALF_TOPIC).code == ResponseCode.SUCCESS
@@ -80,14 +102,21 @@ def test_nor_one_that_was_given_up(mq: LocalCluster) -> None:
         async with producer, Admin(settings(mq.name_server, OPERATOR)) as admin:
             for topic in TOPICS:
                 await producer.send_in_transaction(Message(topic, topic.encode()))
-            while True:
+
+            async def kept() -> dict[str, str] | None:
                 mq.advance(INTERVAL_S)
                 given_up = (await admin.transactions.open(given_up=True)).found.values()
-                kept = {half.half.topic: half.stored.msg_id for halves in given_up for half in halves}
-                if len(kept) == len(TOPICS):
-                    return kept
+                found = {
+                    half.half.topic: half.stored.msg_id for halves in given_up for half in halves
+                }
+                return found if len(found) == len(TOPICS) else None
+
+            return await until(kept, "all are given up")
 
     found = run(kept_aside)
     answer = resumed(mq, found["Others"], CHECK_MAX_TIME_TOPIC)
-    assert (answer.code, DENIED in (answer.remark or "")) == (ResponseCode.NO_PERMISSION, True), answer
+    assert (answer.code, DENIED in (answer.remark or "")) == (
+        ResponseCode.NO_PERMISSION,
+        True,
+    ), answer
     assert resumed(mq, found["Own"], CHECK_MAX_TIME_TOPIC).code == ResponseCode.SUCCESS

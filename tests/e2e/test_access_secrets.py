@@ -1,7 +1,8 @@
-"""Nothing that people read has a secret in it: not the logs, at any level, not what commands print, not what consumers explain.
+"""Nothing that people read has a secret in it: not the logs, at any level, not what commands print,
+not what consumers explain.
 
-A session of everything in both styles of access control: allowed, denied, mistyped, changed and failed; then all that was said is
-searched. Who was denied what is in the audit log.
+A session of everything in both styles of access control: allowed, denied, mistyped, changed and
+failed; then all that was said is searched. Who was denied what is in the audit log.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from access_room import ALICE, BOB, OPERATOR, PLAIN_ACL, USERS, add_alice, ask, run, settings, signed, until
-from cli_room import Shell
 from orbitmq import (
     ConsumerSettings,
     Credentials,
@@ -33,6 +32,20 @@ from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers import auth
 from orbitmq.testing import LocalCluster
+from support.access.people import (
+    ALICE,
+    BOB,
+    OPERATOR,
+    PLAIN_ACL,
+    USERS,
+    add_alice,
+    ask,
+    run,
+    settings,
+    signed,
+)
+from support.cli.commands import Shell
+from support.common.waiting import until
 
 GUESSED = Credentials(ALICE.access_key, "guessed-secret")
 CHANGED = "changed-secret"
@@ -53,9 +66,15 @@ class Session:
         self.said.append(str(text))
         self.said.append(repr(text))
 
-    def command(self, *words: str, who: Credentials | None = OPERATOR, stdin: str | None = None) -> None:
-        """Run a command as somebody, and hear all that it prints, also when it fails and is asked for its traceback."""
-        keys = () if who is None else ("--access-key", who.access_key, "--secret-key", who.secret_key)
+    def command(
+        self, *words: str, who: Credentials | None = OPERATOR, stdin: str | None = None
+    ) -> None:
+        """Run a command as somebody, and hear all that it prints, also when it fails and is asked
+        for its traceback.
+        """
+        keys = (
+            () if who is None else ("--access-key", who.access_key, "--secret-key", who.secret_key)
+        )
         for debug in ((), ("--debug",)):
             result = Shell(self.mq.name_server).run(*debug, *words, *keys, stdin=stdin)
             self.said += [result.output, result.stderr, repr(result.exception)]
@@ -70,9 +89,17 @@ class Session:
         consumer = PushConsumer(mine, "alices", listen, settings=ConsumerSettings())
         consumer.subscribe("Allowed")
         transactions = TransactionProducer(
-            mine, group="alices", execute=lambda *_: TransactionState.COMMIT, check=lambda _: TransactionState.COMMIT
+            mine,
+            group="alices",
+            execute=lambda *_: TransactionState.COMMIT,
+            check=lambda _: TransactionState.COMMIT,
         )
-        async with Producer(mine) as producer, transactions, PullConsumer(mine, "alices") as puller, Admin(mine) as admin:
+        async with (
+            Producer(mine) as producer,
+            transactions,
+            PullConsumer(mine, "alices") as puller,
+            Admin(mine) as admin,
+        ):
             self.say(producer.session.settings)
             for work in (
                 lambda: producer.send(Message("Allowed", b"x")),
@@ -98,7 +125,9 @@ class Session:
 
 
 @pytest.fixture(params=STYLES)
-def session(request: pytest.FixtureRequest, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Session]:
+def session(
+    request: pytest.FixtureRequest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> Iterator[Session]:
     caplog.set_level(1)
     for name in ("orbitmq.audit", "orbitmq"):
         caplog.set_level(1, name)
@@ -118,7 +147,10 @@ def test_a_session_of_allowed_and_denied_requests_leaves_no_secret_where_people_
     session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def prepare() -> None:
-        async with Admin(settings(session.mq.name_server, OPERATOR)) as admin, Producer(admin.session.settings) as producer:
+        async with (
+            Admin(settings(session.mq.name_server, OPERATOR)) as admin,
+            Producer(admin.session.settings) as producer,
+        ):
             if session.is_of_users:
                 await add_alice(admin)
             for topic in ("Allowed", "Denied"):
@@ -130,23 +162,36 @@ def test_a_session_of_allowed_and_denied_requests_leaves_no_secret_where_people_
         for words in (
             ("cluster", "list"),
             ("broker", "config"),
-            ("broker", "status"),
+            ("broker", "show"),
             ("topic", "list"),
             ("group", "explain", "alices", "--seconds", "0"),
-            ("access", "user", "ls"),
-            ("access", "acl", "ls"),
+            ("access", "user", "list"),
+            ("access", "acl", "list"),
             ("access", "user", "create", BOB.access_key, "--password", BOB.secret_key),
             ("access", "user", "update", BOB.access_key, "--password", CHANGED),
             ("access", "user", "delete", "nobody-at-all"),
         ):
             session.command(*words, who=who)
-    session.command("access", "user", "create", "carol-key", stdin=f"{BOB.secret_key}\n{GUESSED.secret_key}\n")  # two that differ
-    made = auth.CreateAccessConfigRequestHeader(access_key=BOB.access_key, secret_key=BOB.secret_key, topic_perms="B=FLY")
+    session.command(
+        "access", "user", "create", "carol-key", stdin=f"{BOB.secret_key}\n{GUESSED.secret_key}\n"
+    )  # two that differ
+    made = auth.CreateAccessConfigRequestHeader(
+        access_key=BOB.access_key, secret_key=BOB.secret_key, topic_perms="B=FLY"
+    )
     for who in (OPERATOR, ALICE, None):
-        session.say(ask(session.mq.broker_address(), signed(RemotingCommand.request(50, made), who)))
-        session.say(ask(session.mq.broker_address(), signed(RemotingCommand(RequestCode.GET_BROKER_CONFIG), who)))
+        session.say(
+            ask(session.mq.broker_address(), signed(RemotingCommand.request(50, made), who))
+        )
+        session.say(
+            ask(
+                session.mq.broker_address(),
+                signed(RemotingCommand(RequestCode.GET_BROKER_CONFIG), who),
+            )
+        )
     if not session.is_of_users:
-        (session.folder / "plain_acl.yml").write_text(f"{PLAIN_ACL}- secretKey: {BOB.secret_key}\n  accessKey: [broken\n")
+        (session.folder / "plain_acl.yml").write_text(
+            f"{PLAIN_ACL}- secretKey: {BOB.secret_key}\n  accessKey: [broken\n"
+        )
         run(lambda: until(lambda: "account_file_broken" in caplog.text))
     told = [*session.said, caplog.text, *(str(record.__dict__) for record in caplog.records)]
     leaked = {
@@ -159,18 +204,30 @@ def test_a_session_of_allowed_and_denied_requests_leaves_no_secret_where_people_
     assert not leaked, leaked
     audited = [record.getMessage() for record in caplog.records if record.name == "orbitmq.audit"]
     for name, resource in ((ALICE.access_key, "Denied"), ("nobody-key", "")):
-        denials = [line for line in audited if re.search(rf"access_denied who='{name}' .*{resource}", line)]
+        denials = [
+            line for line in audited if re.search(rf"access_denied who='{name}' .*{resource}", line)
+        ]
         assert denials, audited
 
 
-def test_a_broker_that_prints_its_configuration_or_does_not_start_says_no_secret(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_broker_that_prints_its_configuration_or_does_not_start_says_no_secret(
+    tmp_path: Path,
+) -> None:
     pairs = [text for name, value in USERS.items() for text in ("--set", f"{name}={value}")]
     wrong = [*pairs, "--set", f"initAuthenticationUser={{{OPERATOR.secret_key}"]
     shell = Shell("127.0.0.1:1")
     said = ""
-    for words in (["-p", *pairs], ["-m", *pairs], [*wrong, "--set", f"storePathRootDir={tmp_path}"], [*wrong, "--set", "listenPort=x"]):
+    for words in (
+        ["-p", *pairs],
+        ["-m", *pairs],
+        [*wrong, "--set", f"storePathRootDir={tmp_path}"],
+        [*wrong, "--set", "listenPort=x"],
+    ):
         for kind in ("broker", "nameserver"):
-            process = shell.process(kind, "run", *words, "--log-level", "debug", "--log-file", str(tmp_path / "log"))
+            process = shell.process(
+                kind, "run", *words, "--log-level", "debug", "--log-file", str(tmp_path / "log")
+            )
             try:
                 out, errors = process.communicate(timeout=60)
             finally:

@@ -1,4 +1,6 @@
-"""Offsets as operators handle them: the ends of queues, places by time, groups that are set, reset and copied."""
+"""Offsets as operators handle them: the ends of queues, places by time, groups that are set, reset
+and copied.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from admin_room import administer, resident, send, until
 from orbitmq.admin import Admin
-from orbitmq.admin.positions import AtOffset, AtTime, Edge, Position
+from orbitmq.admin.positions import AtOffset, AtStoreTime, Position, QueueEdge
+from orbitmq.client.consumer.push_consumer import PushConsumer
 from orbitmq.client.messages import ReceivedMessage
-from orbitmq.client.push_consumer import PushConsumer
-from orbitmq.common.errors import NotFound, RequestRefused
+from orbitmq.common.errors import NotFoundError, RequestRefusedError
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.groups import GroupConfig
 from orbitmq.protocol.bodies.nameserver import TopicConfig
 from orbitmq.testing.local_cluster import LocalCluster
+from support.admin.cluster import administer, resident, send
+from support.common.waiting import until
 
 BODIES = (b"0", b"1", b"2", b"3")
 
@@ -50,11 +53,14 @@ def test_the_ends_of_a_queue_and_places_by_time_are_told(mq: LocalCluster) -> No
         third = await admin.messages.view(queue, 2)
         assert await admin.offsets.at_time(queue, third.stored_at_ms) <= 2
         assert await admin.offsets.at_time(queue, 1) == 0
-        assert await admin.offsets.at(queue, Edge.FIRST) == 0
-        assert await admin.offsets.at(queue, Edge.LAST) == 4
-        assert await admin.offsets.at(queue, AtTime(1)) == 0
+        assert await admin.offsets.at(queue, QueueEdge.FIRST) == 0
+        assert await admin.offsets.at(queue, QueueEdge.LAST) == 4
+        assert await admin.offsets.at(queue, AtStoreTime(1)) == 0
         assert await admin.offsets.at(queue, AtOffset(4)) == 4
-        with pytest.raises(RequestRefused, match="Ends/broker-b/0 has no offset 5; it goes from 0 to 4"):
+        with pytest.raises(
+            RequestRefusedError,
+            match="Ends/broker-b/0 has no offset 5; its offsets range from 0 to 4",
+        ):
             await admin.offsets.at(queue, AtOffset(5))
 
     administer(mq.name_server, scenario)
@@ -67,13 +73,17 @@ def test_offsets_are_set_and_read(mq: LocalCluster) -> None:
         await admin.offsets.set("setting", second, 3)
         assert await admin.offsets.read("setting", "Set") == {first: None, second: 3}
         assert await admin.offsets.committed("setting", second) == 3
-        with pytest.raises(RequestRefused, match="Group nobody not exist"):
+        with pytest.raises(RequestRefusedError, match="Group nobody not exist"):
             await admin.offsets.set("nobody", second, 3)
 
     administer(mq.name_server, scenario)
 
 
-@pytest.mark.parametrize(("to", "after"), [(Edge.FIRST, 0), (Edge.LAST, 4), (AtTime(1), 0), (AtOffset(2), 2)], ids=str)
+@pytest.mark.parametrize(
+    ("to", "after"),
+    [(QueueEdge.FIRST, 0), (QueueEdge.LAST, 4), (AtStoreTime(1), 0), (AtOffset(2), 2)],
+    ids=str,
+)
 @pytest.mark.parametrize("kind", ["kept by the broker", "told to clients"])
 def test_a_group_that_is_not_online_goes_on_where_it_was_reset_to(
     mq: LocalCluster, by_clients: LocalCluster, kind: str, to: Position, after: int
@@ -84,7 +94,9 @@ def test_a_group_that_is_not_online_goes_on_where_it_was_reset_to(
         for queue in queues:
             await admin.offsets.set(name, queue, 3)
         plan = await admin.offsets.plan_reset(name, name, to)
-        assert [(each.queue, each.before, each.after) for each in plan] == [(queue, 3, after) for queue in queues]
+        assert [(each.queue, each.before, each.after) for each in plan] == [
+            (queue, 3, after) for queue in queues
+        ]
         assert set((await admin.offsets.read(name, name)).values()) == {3}, "a plan changes nothing"
         assert await admin.offsets.reset(name, name, to) == plan
         assert await admin.offsets.read(name, name) == dict.fromkeys(queues, after)
@@ -109,21 +121,25 @@ def test_a_reset_that_cannot_be_made_whole_changes_nothing(mq: LocalCluster) -> 
     async def scenario(admin: Admin) -> None:
         queues = await filled(admin, "Whole", "whole")
         await send(admin, "Whole", b"one more", queue=queues[0])
-        with pytest.raises(RequestRefused, match="Whole/broker-b/0 has no offset 5"):
+        with pytest.raises(RequestRefusedError, match="Whole/broker-b/0 has no offset 5"):
             await admin.offsets.reset("whole", "Whole", AtOffset(5))
-        with pytest.raises(NotFound, match="topic Whole has no queue broker-b:7"):
-            await admin.offsets.reset("whole", "Whole", Edge.FIRST, queues=[MessageQueue("Whole", "broker-b", 7)])
-        with pytest.raises(NotFound, match="no route to topic Missing"):
-            await admin.offsets.reset("whole", "Missing", Edge.FIRST)
+        with pytest.raises(NotFoundError, match="topic Whole has no queue broker-b:7"):
+            await admin.offsets.reset(
+                "whole", "Whole", QueueEdge.FIRST, queues=[MessageQueue("Whole", "broker-b", 7)]
+            )
+        with pytest.raises(NotFoundError, match="no route to topic Missing"):
+            await admin.offsets.reset("whole", "Missing", QueueEdge.FIRST)
         assert set((await admin.offsets.read("whole", "Whole")).values()) == {None}
-        with pytest.raises(RequestRefused, match="Group nobody does not exist"):
-            await admin.offsets.reset("nobody", "Whole", Edge.FIRST)
+        with pytest.raises(RequestRefusedError, match="Group nobody does not exist"):
+            await admin.offsets.reset("nobody", "Whole", QueueEdge.FIRST)
 
     administer(mq.name_server, scenario)
 
 
 @pytest.mark.parametrize("kind", ["kept by the broker", "told to clients"])
-def test_a_group_that_is_online_consumes_again_from_where_it_was_reset_to(mq: LocalCluster, by_clients: LocalCluster, kind: str) -> None:
+def test_a_group_that_is_online_consumes_again_from_where_it_was_reset_to(
+    mq: LocalCluster, by_clients: LocalCluster, kind: str
+) -> None:
     running = mq if kind == "kept by the broker" else by_clients
 
     async def scenario(admin: Admin) -> None:
@@ -140,21 +156,33 @@ def test_a_group_that_is_online_consumes_again_from_where_it_was_reset_to(mq: Lo
         async with member:
             await until(lambda: _is(len(got) == 4 * len(queues)))
             await member.offsets.persist(queues)
-            await admin.offsets.reset("online", "Online", Edge.FIRST)
+            await admin.offsets.reset("online", "Online", QueueEdge.FIRST)
             for queue in queues:
-                await send(admin, "Online", b"4", queue=queue)  # which ends the wait of pulls, as a quarter of a minute would
-            await until(lambda: _is(all(got.count(body) == 2 * len(queues) for body in BODIES) and got.count(b"4") >= len(queues)))
+                await send(
+                    admin, "Online", b"4", queue=queue
+                )  # which ends the wait of pulls, as a quarter of a minute would
+            await until(
+                lambda: _is(
+                    all(got.count(body) == 2 * len(queues) for body in BODIES)
+                    and got.count(b"4") >= len(queues)
+                )
+            )
         assert set((await admin.offsets.read("online", "Online")).values()) == {5}
 
     administer(running.name_server, scenario)
 
 
-def test_an_older_broker_sets_members_that_are_online_by_time_only(by_clients: LocalCluster) -> None:
+def test_an_older_broker_sets_members_that_are_online_by_time_only(
+    by_clients: LocalCluster,
+) -> None:
     async def scenario(admin: Admin) -> None:
         (queue,) = await filled(admin, "Older", "older")
         async with resident(by_clients.name_server, "older", "Older"):
-            for to, queues in ((AtOffset(2), []), (Edge.FIRST, [queue])):
-                with pytest.raises(RequestRefused, match="by time only, all queues together: stop the members of older first"):
+            for to, queues in ((AtOffset(2), []), (QueueEdge.FIRST, [queue])):
+                with pytest.raises(
+                    RequestRefusedError,
+                    match="only by time and for all queues together: stop the members of older first",
+                ):
                     await admin.offsets.reset("older", "Older", to, queues=queues)
 
     administer(by_clients.name_server, scenario)
@@ -166,8 +194,10 @@ def test_a_group_goes_on_where_another_one_is(mq: LocalCluster) -> None:
         for offset, queue in enumerate(queues):
             await admin.offsets.set("source", queue, offset + 1)
         assert await admin.offsets.clone("source", "copy") == ["Copied"]
-        assert await admin.offsets.read("copy", "Copied") == {queue: offset + 1 for offset, queue in enumerate(queues)}
-        with pytest.raises(NotFound, match="group nobody has no offsets in topic Copied"):
+        assert await admin.offsets.read("copy", "Copied") == {
+            queue: offset + 1 for offset, queue in enumerate(queues)
+        }
+        with pytest.raises(NotFoundError, match="group nobody has no offsets in topic Copied"):
             await admin.offsets.clone("nobody", "copy", "Copied")
 
     administer(mq.name_server, scenario)

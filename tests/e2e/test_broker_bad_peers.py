@@ -1,4 +1,6 @@
-"""Peers that mean harm or are broken, against a real broker process: memory stays bounded, and everybody else sends and reads meanwhile."""
+"""Peers that mean harm or are broken, against a real broker process: memory stays bounded, and
+everybody else sends and reads meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from bad_input_room import SERVED
-from bad_peers_room import (
+from interop.apache import Server, running
+from interop.broker_clients import our_broker
+from interop.frames import Connection, Request, ask
+from support.broker.bad_input import SERVED
+from support.broker.bad_peers import (
     FRAME_MAX,
     MIB,
     NOT_FRAMES,
@@ -21,9 +26,7 @@ from bad_peers_room import (
     everybody_else_is_served,
     open_files,
 )
-from interop.apache import Server, running, wait_until
-from interop.broker_clients import our_broker
-from interop.frames import Connection, Request, ask
+from support.common.waiting import wait_until
 
 ONEWAY = 2
 SUSPENDS, SUBSCRIPTION = 2, 4
@@ -34,7 +37,11 @@ GOOD = Request(310, {**SEND, "b": "Cut"}, b"whole").encode(1)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = our_broker(tmp_path_factory.mktemp("bad_peers") / "home", ["127.0.0.1:1"], {"mappedFileSizeCommitLog": 64 * MIB})
+    started = our_broker(
+        tmp_path_factory.mktemp("bad_peers") / "home",
+        ["127.0.0.1:1"],
+        {"mappedFileSizeCommitLog": 64 * MIB},
+    )
     with running(started):
         yield started
 
@@ -43,7 +50,9 @@ def serve(client: Connection) -> None:
     """Send a message and read it."""
     sent = client.ask(Request(310, {**SEND, "b": "Others", "d": "1"}, b"hello"))
     assert sent.code == 0, sent
-    found = client.ask(Request(11, {**PULL, "topic": "Others", "queueOffset": sent.fields["queueOffset"]}))
+    found = client.ask(
+        Request(11, {**PULL, "topic": "Others", "queueOffset": sent.fields["queueOffset"]})
+    )
     assert found.code == 0, found
     assert b"hello" in found.body
 
@@ -67,23 +76,33 @@ def put_large_message(server: Server, topic: str) -> None:
         assert sent.code == 0, sent
 
 
-# ---------------------------------------------------------------- bytes that are no frames, and frames that are cut
+# ---------------------------------------------------------------- bytes that are no frames, and
+# frames that are cut
 
 
 @pytest.mark.parametrize("reason", NOT_FRAMES)
-def test_bytes_that_are_no_frame_close_their_connection_and_the_log_says_why(server: Server, reason: str) -> None:
-    with everybody_else_is_served(server, serve, growth_mib_max=16), socket.create_connection(("127.0.0.1", server.port)) as peer:
+def test_bytes_that_are_no_frame_close_their_connection_and_the_log_says_why(
+    server: Server, reason: str
+) -> None:
+    with (
+        everybody_else_is_served(server, serve, growth_mib_max=16),
+        socket.create_connection(("127.0.0.1", server.port)) as peer,
+    ):
         address = f"127.0.0.1:{peer.getsockname()[1]}"
         peer.sendall(NOT_FRAMES[reason])
         assert closed_by_server(peer)
 
         def explained() -> bool:
-            return any(address in line and reason in line for line in server.console_tail().splitlines())
+            return any(
+                address in line and reason in line for line in server.console_tail().splitlines()
+            )
 
         wait_until(explained, f"a log line with {address} and {reason!r}")
 
 
-def test_a_send_cut_anywhere_stores_nothing_and_one_completed_later_is_stored_once(server: Server) -> None:
+def test_a_send_cut_anywhere_stores_nothing_and_one_completed_later_is_stored_once(
+    server: Server,
+) -> None:
     cuts = range(1, len(GOOD))
     with everybody_else_is_served(server, serve, growth_mib_max=32), ExitStack() as stack:
         for cut in cuts:
@@ -102,13 +121,18 @@ def test_frames_that_announce_more_than_comes_cost_only_what_came(server: Server
     announced = struct.pack(">ii", FRAME_MAX - 4, len(GOOD) - 8) + GOOD[8:]
     before = end_of(server, "Cut")
     with everybody_else_is_served(server, serve, growth_mib_max=64), ExitStack() as stack:
-        peers = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(200)]
+        peers = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            for _ in range(200)
+        ]
         for peer in peers:
             peer.sendall(announced + b"x" * 10_000)
         assert end_of(server, "Cut") == before
         for peer in peers:
             peer.setblocking(False)
-            with pytest.raises(BlockingIOError):  # neither answered nor closed: the rest may still come
+            with pytest.raises(
+                BlockingIOError
+            ):  # neither answered nor closed: the rest may still come
                 peer.recv(1)
 
 
@@ -117,14 +141,21 @@ def test_frames_that_announce_more_than_comes_cost_only_what_came(server: Server
 
 def test_pullers_of_large_messages_that_never_read_are_not_read_any_more(server: Server) -> None:
     put_large_message(server, "Large")
-    pulls = Request(11, {**PULL, "topic": "Large"}).encode(1) * 60_000  # some 18 MB, to be answered by 60 GB
+    pulls = (
+        Request(11, {**PULL, "topic": "Large"}).encode(1) * 60_000
+    )  # some 18 MB, to be answered by 60 GB
     with everybody_else_is_served(server, serve, growth_mib_max=96), ExitStack() as stack:
         block_by_sending([stack.enter_context(deaf_peer(server)) for _ in range(4)], pulls)
 
 
-def test_a_thousand_pulls_that_one_connection_has_waiting_are_each_answered_once(server: Server) -> None:
+def test_a_thousand_pulls_that_one_connection_has_waiting_are_each_answered_once(
+    server: Server,
+) -> None:
     count = 1000
-    with everybody_else_is_served(server, serve, growth_mib_max=32), Connection(server.address, SERVED_WITHIN_S) as consumer:
+    with (
+        everybody_else_is_served(server, serve, growth_mib_max=32),
+        Connection(server.address, SERVED_WITHIN_S) as consumer,
+    ):
         hold_pulls(consumer, "Awaited", count)
         assert ask(server.address, Request(310, {**SEND, "b": "Awaited"}, b"at last")).code == 0
         answers = [consumer.receive() for _ in range(count)]
@@ -132,7 +163,9 @@ def test_a_thousand_pulls_that_one_connection_has_waiting_are_each_answered_once
         assert sorted(answer.opaque for answer in answers) == list(range(1000, 1000 + count))
 
 
-def test_a_large_message_for_many_pulls_of_a_peer_that_never_reads_is_not_kept_for_each(server: Server) -> None:
+def test_a_large_message_for_many_pulls_of_a_peer_that_never_reads_is_not_kept_for_each(
+    server: Server,
+) -> None:
     with everybody_else_is_served(server, serve, growth_mib_max=64), deaf_peer(server) as peer:
         consumer = Connection(peer, SERVED_WITHIN_S)
         hold_pulls(consumer, "Flood", 500)
@@ -149,13 +182,26 @@ def test_a_large_message_for_many_pulls_of_a_peer_that_never_reads_is_not_kept_f
 def hold_pulls(consumer: Connection, topic: str, count: int) -> None:
     """Let pulls of an empty queue wait; their opaques begin with 1000."""
     assert consumer.ask(Request(17, {**SERVED[17].good_fields, "topic": topic})).code == 0
-    fields = {**PULL, "topic": topic, "sysFlag": str(SUSPENDS | SUBSCRIPTION), "suspendTimeoutMillis": "600000"}
-    consumer.send_bytes(b"".join(Request(11, fields).encode(1000 + number) for number in range(count)))
-    assert consumer.ask(Request(30, {"topic": topic, "queueId": "0"})).fields["offset"] == "0"  # those before it were looked at
+    fields = {
+        **PULL,
+        "topic": topic,
+        "sysFlag": str(SUSPENDS | SUBSCRIPTION),
+        "suspendTimeoutMillis": "600000",
+    }
+    consumer.send_bytes(
+        b"".join(Request(11, fields).encode(1000 + number) for number in range(count))
+    )
+    assert (
+        consumer.ask(Request(30, {"topic": topic, "queueId": "0"})).fields["offset"] == "0"
+    )  # those before it were looked at
 
 
-def test_a_producer_of_one_way_messages_that_never_reads_is_taken_at_the_pace_of_the_log(server: Server) -> None:
-    message = Request(310, {**SEND, "b": "OneWay", "d": "1"}, bytes(64 << 10), flag=ONEWAY).encode(1)
+def test_a_producer_of_one_way_messages_that_never_reads_is_taken_at_the_pace_of_the_log(
+    server: Server,
+) -> None:
+    message = Request(310, {**SEND, "b": "OneWay", "d": "1"}, bytes(64 << 10), flag=ONEWAY).encode(
+        1
+    )
     count = 64 * MIB // len(message)
     with everybody_else_is_served(server, serve, growth_mib_max=64), deaf_peer(server) as peer:
         peer.settimeout(SERVED_WITHIN_S)
@@ -167,7 +213,9 @@ def test_a_producer_of_one_way_messages_that_never_reads_is_taken_at_the_pace_of
 def test_frames_that_come_byte_by_byte_are_answered(server: Server) -> None:
     frame = Request(310, {**SEND, "b": "Slowly"}, b"slow").encode(1)
     with everybody_else_is_served(server, serve, growth_mib_max=16), ExitStack() as stack:
-        peers = [stack.enter_context(Connection(server.address, SERVED_WITHIN_S)) for _ in range(100)]
+        peers = [
+            stack.enter_context(Connection(server.address, SERVED_WITHIN_S)) for _ in range(100)
+        ]
         for at in range(len(frame)):
             for peer in peers:
                 peer.send_bytes(frame[at : at + 1])
@@ -184,8 +232,16 @@ def test_ten_thousand_idle_connections_are_cheap_and_each_of_them_can_ask(server
     with everybody_else_is_served(server, serve, growth_mib_max=64), ExitStack() as stack:
         peers = []
         for number in range(10_000):
-            source = f"127.0.1.{1 + number // 2500}"  # several addresses, should the ports of one run out, that nobody listens on
-            peers.append(stack.enter_context(socket.create_connection(("127.0.0.1", server.port), SERVED_WITHIN_S, (source, 0))))
+            source = (  # several addresses, should the ports of one run out, that nobody listens on
+                f"127.0.1.{1 + number // 2500}"
+            )
+            peers.append(
+                stack.enter_context(
+                    socket.create_connection(
+                        ("127.0.0.1", server.port), SERVED_WITHIN_S, (source, 0)
+                    )
+                )
+            )
         # The system connects peers before the server accepts them.
         wait_until(lambda: open_files(server) > len(peers), "all peers are accepted")
         for peer in peers[::50]:
@@ -219,7 +275,13 @@ def heartbeat(client_id: str, group: str) -> bytes:
         "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
         "subscriptionDataSet": [subscription],
     }
-    return json.dumps({"clientID": client_id, "producerDataSet": [{"groupName": group}], "consumerDataSet": [consumer]}).encode()
+    return json.dumps(
+        {
+            "clientID": client_id,
+            "producerDataSet": [{"groupName": group}],
+            "consumerDataSet": [consumer],
+        }
+    ).encode()
 
 
 def online(server: Server) -> dict[str, object]:

@@ -1,4 +1,6 @@
-"""A broker that cannot start: it says which step failed, why, and what to do, and leaves nothing half-started."""
+"""A broker that cannot start: it says which step failed, why, and what to do, and leaves nothing
+half-started.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import SMALL_FILES, BrokerProcess
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.config import load_broker
+from orbitmq.broker.config.broker_config import load_broker
 from orbitmq.cli.server_process import serve
 from orbitmq.common.errors import OrbitError
-from orbitmq.embedded.cluster import free_port
 from orbitmq.store.file_layer import OsFileLayer
 from orbitmq.store.store_lock import StoreLock
+from support.broker.process import SMALL_FILES, BrokerProcess
+from support.common.free_ports import free_port
 
 HOST = "127.0.0.1"
 
 
 class Scene:
-    """The folder and the ports of a broker that is about to start, and what stands in its way until `obstacles` is closed."""
+    """The folder and the ports of a broker that is about to start, and what stands in its way until
+    `obstacles` is closed.
+    """
 
     def __init__(self, folder: Path, obstacles: ExitStack) -> None:
         self.folder = folder
@@ -43,7 +47,12 @@ class Scene:
     def run(self, **keys: str) -> None:
         """Start it as the command does, and stop it when it is up."""
         loaded = load_broker(environment={}, flags=SMALL_FILES | self.keys | keys)
-        serve("broker", Broker(loaded.settings), loaded.warnings, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        serve(
+            "broker",
+            Broker(loaded.settings),
+            loaded,
+            lambda *_: os.kill(os.getpid(), signal.SIGTERM),
+        )
 
     def process(self, name: str, **keys: str) -> BrokerProcess:
         return BrokerProcess(self.folder / name, self.keys | keys)
@@ -56,7 +65,9 @@ class Scene:
 
     def run_another(self) -> None:
         """Another process that has the store open."""
-        other = self.process("other", listenPort=str(free_port(HOST)), metricsExporterType="DISABLE")
+        other = self.process(
+            "other", listenPort=str(free_port(HOST)), metricsExporterType="DISABLE"
+        )
         self.obstacles.callback(other.end)
         other.wait_ready()
 
@@ -84,23 +95,44 @@ OBSTACLES: dict[str, tuple[Obstacle | None, dict[str, str], str]] = {
     "the port is taken": (
         lambda scene: scene.take(scene.port),
         {},
-        "broker did not start: remoting server on port {port} did not start: cannot listen on 127.0.0.1:{port}: Address already in use; "
-        "another program listens there; stop it, or choose another listenPort",
+        (
+            "broker did not start: remoting server on port {port} did not start: cannot listen on"
+            " 127.0.0.1:{port}: Address already in use; another program listens there; stop it, or"
+            " choose another port (listenPort)"
+        ),
     ),
     "the fast port is taken": (
         lambda scene: scene.take(scene.port - 2),
         {},
-        "fast remoting server on port {fast_port} did not start: cannot listen on 127.0.0.1:{fast_port}: Address already in use",
+        (
+            "fast remoting server on port {fast_port} did not start: cannot listen on"
+            " 127.0.0.1:{fast_port}: Address already in use"
+        ),
     ),
     "the port of metrics is taken": (
         lambda scene: scene.take(scene.metrics_port),
         {},
-        "metrics on port {metrics_port} did not start: cannot listen on 127.0.0.1:{metrics_port}: Address already in use; "
-        "another program listens there; stop it, or choose another metricsPromExporterPort",
+        (
+            "metrics on port {metrics_port} did not start: cannot listen on"
+            " 127.0.0.1:{metrics_port}: Address already in use; another program listens there; stop"
+            " it, or choose another metricsPromExporterPort"
+        ),
     ),
-    "another process has the store": (Scene.run_another, {}, "store did not start: another process has the store {store} open"),
-    "the store's folder is a file": (Scene.block_store, {}, "store did not start: the store {store} could not be opened: "),
-    "the store's folder may not be written": (Scene.forbid_store, {}, "store did not start: the store {store} could not be opened: "),
+    "another process has the store": (
+        Scene.run_another,
+        {},
+        "store did not start: another process has the store {store} open",
+    ),
+    "the store's folder is a file": (
+        Scene.block_store,
+        {},
+        "store did not start: the store {store} could not be opened: ",
+    ),
+    "the store's folder may not be written": (
+        Scene.forbid_store,
+        {},
+        "store did not start: the store {store} could not be opened: ",
+    ),
     "topics.json is damaged and has no backup": (
         Scene.damage_topics,
         {},
@@ -109,21 +141,32 @@ OBSTACLES: dict[str, tuple[Obstacle | None, dict[str, str], str]] = {
     "brokerIP1 is not known": (
         None,
         {"brokerIP1": "no-such-host.invalid"},
-        "broker did not start: brokerIP1=no-such-host.invalid is not known here",
+        "broker did not start: brokerIP1=no-such-host.invalid cannot be resolved",
     ),
     "brokerIP1 is of another host": (
         None,
         {"brokerIP1": "192.0.2.1"},
-        "remoting server on port {port} did not start: cannot listen on 192.0.2.1:{port}: Cannot assign requested address; "
-        "this host has no such address: set bindAddress to one that it has, or to 0.0.0.0 for all",
+        (
+            "remoting server on port {port} did not start: cannot listen on 192.0.2.1:{port}:"
+            " Cannot assign requested address; this host has no such address: set bindAddress to"
+            " one that it has, or to 0.0.0.0 for all"
+        ),
     ),
     "it shall be a slave": (
         None,
         {"brokerRole": "SLAVE", "brokerId": "1"},
         "brokerRole=SLAVE is refused: this broker cannot follow a master",
     ),
-    "it shall use DLedger": (None, {"enableDLegerCommitLog": "true"}, "enableDLegerCommitLog=true is refused: Replication is not part"),
-    "the list of name servers is malformed": (None, {"namesrvAddr": "127.0.0.1:x"}, "namesrvAddr=127.0.0.1:x cannot be used"),
+    "it shall use DLedger": (
+        None,
+        {"enableDLegerCommitLog": "true"},
+        "enableDLegerCommitLog=true is refused: There is no replication",
+    ),
+    "the list of name servers is malformed": (
+        None,
+        {"namesrvAddr": "127.0.0.1:x"},
+        "namesrvAddr=127.0.0.1:x cannot be used",
+    ),
 }
 
 
@@ -135,11 +178,18 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 def file_marks(folder: Path) -> dict[str, tuple[int, int]]:
     """What tells whether somebody wrote a file."""
-    return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path): (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("obstacle", "keys", "says"), OBSTACLES.values(), ids=OBSTACLES.keys())
-def test_a_start_that_fails_says_why_and_leaves_nothing(scene: Scene, obstacle: Obstacle | None, keys: dict[str, str], says: str) -> None:
+def test_a_start_that_fails_says_why_and_leaves_nothing(
+    scene: Scene, obstacle: Obstacle | None, keys: dict[str, str], says: str
+) -> None:
     if obstacle is Scene.forbid_store and os.geteuid() == 0:
         pytest.skip("root may write everywhere")
     if obstacle is not None:
@@ -147,7 +197,12 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(scene: Scene, obstacle: 
     had_abort = (scene.store / "abort").exists()
     with pytest.raises(OrbitError) as failure:
         scene.run(**keys)
-    assert says.format(port=scene.port, fast_port=scene.port - 2, metrics_port=scene.metrics_port, store=scene.store) in str(failure.value)
+    assert says.format(
+        port=scene.port,
+        fast_port=scene.port - 2,
+        metrics_port=scene.metrics_port,
+        store=scene.store,
+    ) in str(failure.value)
     assert (scene.store / "abort").exists() == had_abort
     scene.obstacles.close()
     for port in (scene.port, scene.port - 2, scene.metrics_port):
@@ -159,7 +214,9 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(scene: Scene, obstacle: 
     assert not (scene.store / "abort").exists() or had_abort
 
 
-def test_a_damaged_file_is_replaced_by_its_backup(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_is_replaced_by_its_backup(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
     config = scene.store / "config"
     config.mkdir(parents=True)
     (config / "topics.json").write_text("{")
@@ -182,5 +239,8 @@ def test_the_command_ends_with_1_and_one_sentence(scene: Scene) -> None:
     scene.take(scene.port)
     broker = scene.process("refused")
     assert broker.wait() == 1
-    assert f"\norbitmq: broker did not start: remoting server on port {scene.port} did not start" in broker.errors()
+    assert (
+        f"\norbitmq: broker did not start: remoting server on port {scene.port} did not start"
+        in broker.errors()
+    )
     assert "Traceback" not in broker.errors()

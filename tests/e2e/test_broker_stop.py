@@ -1,4 +1,6 @@
-"""A broker that is told to stop: it leaves the name servers, answers what it took, brings everything to disk, and takes bounded time."""
+"""A broker that is told to stop: it leaves the name servers, answers what it took, brings
+everything to disk, and takes bounded time.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess, all_bodies, create_request, pull_request, send_request
 from orbitmq.admin import Admin
 from orbitmq.common.clock import SystemClock
-from orbitmq.common.errors import NotFound, RemoteError, RemoteUnavailable
-from orbitmq.embedded.cluster import free_port
+from orbitmq.common.errors import NotFoundError, RemoteError, RemoteUnavailableError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.name_server import NameServer
 from orbitmq.protocol import frame
@@ -23,7 +23,15 @@ from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.topics import DeleteTopicRequestHeader
 from orbitmq.remoting.client import ClientConfig, RemotingClient
-from remoting_peers import until
+from support.broker.process import (
+    BrokerProcess,
+    all_bodies,
+    create_request,
+    pull_request,
+    send_request,
+)
+from support.common.free_ports import free_port
+from support.common.waiting import until
 
 PRODUCERS = 8
 ANSWER_TIMEOUT_MS = 25_000  # what is neither answered nor closed shows as this
@@ -39,7 +47,11 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 
 @asynccontextmanager
 async def name_server(folder: Path) -> AsyncIterator[str]:
-    config = NameServerConfig(listen_port=0, kv_config_path=str(folder / "kvConfig.json"), delete_topic_with_broker_registration=True)
+    config = NameServerConfig(
+        listen_port=0,
+        kv_config_path=str(folder / "kvConfig.json"),
+        delete_topic_with_broker_registration=True,
+    )
     server = NameServer(config)
     await server.start()
     try:
@@ -51,13 +63,21 @@ async def name_server(folder: Path) -> AsyncIterator[str]:
 class Stage:
     """A name server, a broker process that knows it, a client of the broker, and an admin."""
 
-    def __init__(self, folder: Path, names: str, client: RemotingClient, admin: Admin, keys: dict[str, str]) -> None:
+    def __init__(
+        self, folder: Path, names: str, client: RemotingClient, admin: Admin, keys: dict[str, str]
+    ) -> None:
         self.store = folder / "store"
         self.client = client
         self.admin = admin
         port = free_port("127.0.0.1")
         self.address = f"127.0.0.1:{port}"
-        self._keys = {"namesrvAddr": names, "listenPort": str(port), "storePathRootDir": str(self.store), "brokerName": "a", **keys}
+        self._keys = {
+            "namesrvAddr": names,
+            "listenPort": str(port),
+            "storePathRootDir": str(self.store),
+            "brokerName": "a",
+            **keys,
+        }
         self._folder = folder
         self.broker = self._start()
 
@@ -84,7 +104,11 @@ class Stage:
 @asynccontextmanager
 async def staged(folder: Path, **keys: str) -> AsyncIterator[Stage]:
     client_config = ClientConfig(reconnect_on_go_away=False)
-    async with name_server(folder) as names, RemotingClient(client_config, SystemClock()) as client, Admin(names) as admin:
+    async with (
+        name_server(folder) as names,
+        RemotingClient(client_config, SystemClock()) as client,
+        Admin(names) as admin,
+    ):
         stage = Stage(folder, names, client, admin, keys)
         try:
             await stage.ready()
@@ -129,8 +153,11 @@ def deaf_peer(address: str) -> socket.socket:
     return peer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_a_broker_that_stops_under_load_has_everything_that_it_acknowledged(tmp_path: Path, flush: str) -> None:
+def test_a_broker_that_stops_under_load_has_everything_that_it_acknowledged(
+    tmp_path: Path, flush: str
+) -> None:
     async def scenario() -> None:
         async with staged(tmp_path, flushDiskType=flush) as stage:
             for number in range(8):
@@ -143,9 +170,9 @@ def test_a_broker_that_stops_under_load_has_everything_that_it_acknowledged(tmp_
             assert await stage.stop() == 0, stage.broker.errors()
             await asyncio.gather(*producers)
             deaf.close()
-            assert all(isinstance(end, RemoteUnavailable) for end in load.ends), load.ends
+            assert all(isinstance(end, RemoteUnavailableError) for end in load.ends), load.ends
             assert not (stage.store / "abort").exists()
-            with pytest.raises(NotFound):
+            with pytest.raises(NotFoundError):
                 await stage.admin.topics.route("T")
             assert "name_server_left" in stage.broker.errors()
             await stage.restarted()
@@ -159,7 +186,9 @@ def test_a_broker_that_stops_under_load_has_everything_that_it_acknowledged(tmp_
 
 def test_clients_are_told_to_go_away_when_that_is_wanted(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with staged(tmp_path, enableShutdownGracefully="true", shutdownWaitTimeSeconds="5") as stage:
+        async with staged(
+            tmp_path, enableShutdownGracefully="true", shutdownWaitTimeSeconds="5"
+        ) as stage:
             assert (await stage.ask(send_request("T", b"1"))).code == ResponseCode.SUCCESS
             stage.broker.send_signal(signal.SIGTERM)
             codes = []
@@ -167,14 +196,18 @@ def test_clients_are_told_to_go_away_when_that_is_wanted(tmp_path: Path) -> None
                 codes.append((await stage.ask(send_request("T", b"1"))).code)
             assert set(codes) <= {ResponseCode.SUCCESS, ResponseCode.GO_AWAY}
             host, _, port = stage.address.rpartition(":")
-            socket.create_connection((host, int(port))).close()  # a connection that comes meanwhile does no harm
+            socket.create_connection(
+                (host, int(port))
+            ).close()  # a connection that comes meanwhile does no harm
             assert await asyncio.to_thread(stage.broker.wait) == 0
             assert "Traceback" not in stage.broker.errors()
 
     run(scenario)
 
 
-def test_what_an_operator_changes_is_known_to_name_servers_when_it_is_answered(tmp_path: Path) -> None:
+def test_what_an_operator_changes_is_known_to_name_servers_when_it_is_answered(
+    tmp_path: Path,
+) -> None:
     async def scenario() -> None:
         async with staged(tmp_path) as stage:
             for number in range(10):
@@ -182,8 +215,12 @@ def test_what_an_operator_changes_is_known_to_name_servers_when_it_is_answered(t
                 assert (await stage.ask(create_request(topic))).code == ResponseCode.SUCCESS
                 assert (await stage.admin.topics.route(topic)).queue_datas[0].broker_name == "a"
                 deleted = DeleteTopicRequestHeader(topic=topic)
-                assert (await stage.ask(RemotingCommand.request(RequestCode.DELETE_TOPIC_IN_BROKER, deleted))).code == ResponseCode.SUCCESS
-                with pytest.raises(NotFound):
+                assert (
+                    await stage.ask(
+                        RemotingCommand.request(RequestCode.DELETE_TOPIC_IN_BROKER, deleted)
+                    )
+                ).code == ResponseCode.SUCCESS
+                with pytest.raises(NotFoundError):
                     await stage.admin.topics.route(topic)
             assert await stage.stop() == 0
 
@@ -193,12 +230,20 @@ def test_what_an_operator_changes_is_known_to_name_servers_when_it_is_answered(t
 def test_a_topic_that_a_send_made_survives_a_kill(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with staged(tmp_path) as stage:
-            answers = await asyncio.gather(*(stage.ask(send_request(f"New-{number % 5}", b"%d" % number)) for number in range(20)))
+            answers = await asyncio.gather(
+                *(
+                    stage.ask(send_request(f"New-{number % 5}", b"%d" % number))
+                    for number in range(20)
+                )
+            )
             stage.broker.send_signal(signal.SIGKILL)
             await asyncio.to_thread(stage.broker.wait)
             assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
             await stage.restarted()
-            found = [await all_bodies(stage.client, stage.address, f"New-{number}") for number in range(5)]
+            found = [
+                await all_bodies(stage.client, stage.address, f"New-{number}")
+                for number in range(5)
+            ]
             assert sorted(int(body) for bodies in found for body in bodies) == list(range(20))
             assert await stage.stop() == 0
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cli_room import PATIENT, Shell
 from orbitmq.testing.local_cluster import LocalCluster
+from support.cli.commands import PATIENT, Shell
 
 ENDS_WITHIN_S = 60
 
@@ -46,7 +46,13 @@ def test_a_message_is_sent_with_everything_that_is_said_of_it(shell: Shell) -> N
         *("message", "send", name, "grüß", "--tags", "new", "--keys", "4711", "--keys", "k2"),
         *("--property", "colour=blau", "--property", "a=b=c", "--queue", "broker-b:0"),
     )
-    assert (sent["topic"], sent["broker"], sent["queue"], sent["offset"], sent["status"]) == (name, "broker-b", 0, 0, "SEND_OK")
+    assert (sent["topic"], sent["broker"], sent["queue"], sent["offset"], sent["status"]) == (
+        name,
+        "broker-b",
+        0,
+        0,
+        "SEND_OK",
+    )
     (found,) = tail(shell, name, "--from", "first", "-c", "1")
     assert (found["body"], found["tags"], found["keys"]) == ("grüß", "new", ["4711", "k2"])
     assert (found["msg_id"], found["offset_msg_id"]) == (sent["msg_id"], sent["offset_msg_id"])
@@ -55,12 +61,26 @@ def test_a_message_is_sent_with_everything_that_is_said_of_it(shell: Shell) -> N
     assert (properties["colour"], properties["a"]) == ("blau", "b=c")
 
 
-def test_a_body_comes_from_a_file_or_from_standard_input_whatever_its_bytes(shell: Shell, tmp_path: Path) -> None:
+def test_a_body_comes_from_a_file_or_from_standard_input_whatever_its_bytes(
+    shell: Shell, tmp_path: Path
+) -> None:
     name = topic(shell, "bodies")
     raw = bytes(range(256))
     (tmp_path / "body").write_bytes(raw)
-    assert len(shell.json("message", "send", name, "--file", str(tmp_path / "body"), "--queue", "broker-a:0")) == 1
-    assert len(shell.json("message", "send", name, "--queue", "broker-a:0", "-c", "3", stdin="piped\n")) == 3
+    assert (
+        len(
+            shell.json(
+                "message", "send", name, "--file", str(tmp_path / "body"), "--queue", "broker-a:0"
+            )
+        )
+        == 1
+    )
+    assert (
+        len(
+            shell.json("message", "send", name, "--queue", "broker-a:0", "-c", "3", stdin="piped\n")
+        )
+        == 3
+    )
     found = tail(shell, name, "--from", "first", "-c", "4")
     assert b64decode(str(found[0]["body_base64"])) == raw
     assert found[0]["body"] is None
@@ -73,7 +93,16 @@ def test_a_body_comes_from_a_file_or_from_standard_input_whatever_its_bytes(shel
 def test_a_tail_shows_what_an_expression_is_true_of(shell: Shell) -> None:
     name = topic(shell, "by-sql")
     for amount in (50, 150, 250):
-        shell.table("message", "send", name, f"for {amount}", "--property", f"amount={amount}", "--queue", "broker-a:0")
+        shell.table(
+            "message",
+            "send",
+            name,
+            f"for {amount}",
+            "--property",
+            f"amount={amount}",
+            "--queue",
+            "broker-a:0",
+        )
     found = tail(shell, name, "--from", "first", "--sql92", "amount > 100", "-c", "2")
     assert [each["body"] for each in found] == ["for 150", "for 250"]
 
@@ -83,42 +112,88 @@ def test_a_tail_shows_what_an_expression_is_true_of(shell: Shell) -> None:
     [
         (["send", "T", "x", "--file", __file__], 2, "give a BODY or a --file, not both"),
         (["send", "T", ""], 1, "the body of a message to T is empty"),
-        (["send", "T", "x", "--property", "KEYS=k"], 1, "property KEYS is one of RocketMQ's own"),
+        (["send", "T", "x", "--property", "KEYS=k"], 1, "property KEYS is reserved by RocketMQ"),
         (["send", "T", "x", "--property", "colour"], 2, "'colour' is not of the form KEY=VALUE"),
         (["send", "no topic", "x"], 1, "contains illegal characters"),
         (["send", "TBW102", "x", "--queue", "99"], 2, "has no queue '99'; there are broker-a:0"),
-        (["send", "TBW102", "x", "--queue", "0"], 2, "'0' may be any of broker-a:0, broker-b:0: say which"),
+        (
+            ["send", "TBW102", "x", "--queue", "0"],
+            2,
+            "'0' may be any of broker-a:0, broker-b:0: say which",
+        ),
         (["tail", "Missing"], 1, "no route to topic Missing"),
-        (["tail", "TBW102", "--tags", "a", "--sql92", "b = 1"], 2, "--tags and --sql92 exclude each other"),
-        (["tail", "TBW102", "--sql92", "b = ", "--from", "first"], 1, "at column 5: found the end of the expression, expected a property"),
+        (
+            ["tail", "TBW102", "--tags", "a", "--sql92", "b = 1"],
+            2,
+            "--tags and --sql92 exclude each other",
+        ),
+        (
+            ["tail", "TBW102", "--sql92", "b = ", "--from", "first"],
+            1,
+            "at column 5: found the end of the expression, expected a property",
+        ),
         (["find", "T"], 2, "say what to look for: --key, or --since a time"),
         (["find", "T", "--since", "yesterday"], 2, "'yesterday' is no time; write now, -15m"),
         (["find", "Missing", "--key", "k"], 1, "no route to topic Missing"),
-        (["get", "nothing", "--topic", "TBW102"], 1, "looked by place: it is no id of a place; by unique id in topic TBW102; by key in"),
+        (
+            ["get", "nothing", "--topic", "TBW102"],
+            1,
+            "searched by offset id: it is not an offset id; by unique id in topic TBW102; by key in",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_what_cannot_be_done_says_why(shell: Shell, arguments: list[str], code: int, words: str) -> None:
+def test_what_cannot_be_done_says_why(
+    shell: Shell, arguments: list[str], code: int, words: str
+) -> None:
     assert words in shell.fails("message", *arguments, code=code)
 
 
 def test_a_message_is_found_by_each_of_its_ids_and_by_time(shell: Shell) -> None:
     name = topic(shell, "found")
-    (sent,) = shell.json("message", "send", name, "here", "--keys", "needle", "--tags", "a", "--property", "order_id=1")
+    (sent,) = shell.json(
+        "message",
+        "send",
+        name,
+        "here",
+        "--keys",
+        "needle",
+        "--tags",
+        "a",
+        "--property",
+        "order_id=1",
+    )
     shell.table("message", "send", name, "other", "--tags", "b")
-    for kind, message_id in (("place", sent["offset_msg_id"]), ("unique id", sent["msg_id"]), ("key", "needle")):
-        (row,) = shell.json("message", "get", message_id)
+    for kind, message_id in (
+        ("place", sent["offset_msg_id"]),
+        ("unique id", sent["msg_id"]),
+        ("key", "needle"),
+    ):
+        (row,) = shell.json("message", "show", message_id)
         assert (row["found_by"], row["body"], row["msg_id"]) == (kind, "here", sent["msg_id"])
-    lines = shell.table("message", "get", "needle", "--topic", name)
+    lines = shell.table("message", "show", "needle", "--topic", name)
     shown = dict(line for line in lines if len(line) == 2)
     assert (shown["topic"], shown["body"], shown["tags"]) == (name, "here", "a")
-    assert ["property", "order_id", "1"] in lines, "a property has the name that its producer gave it"
-    assert [row["body"] for row in shell.json("message", "find", name, "--key", "needle")] == ["here"]
+    assert [
+        "property",
+        "order_id",
+        "1",
+    ] in lines, "a property has the name that its producer gave it"
+    assert [row["body"] for row in shell.json("message", "find", name, "--key", "needle")] == [
+        "here"
+    ]
     assert shell.json("message", "find", name, "--key", "needle", "--tags", "b") == []
     assert shell.json("message", "find", name, "--key", "needle", "--until", "-1h") == []
-    assert [row["body"] for row in shell.json("message", "find", name, "--since", "-1h")] == ["here", "other"]
-    assert [row["body"] for row in shell.json("message", "find", name, "--since", "-1h", "--tags", "b")] == ["other"]
-    assert [row["body"] for row in shell.json("message", "find", name, "--since", "@0", "-c", "1")] == ["here"]
+    assert [row["body"] for row in shell.json("message", "find", name, "--since", "-1h")] == [
+        "here",
+        "other",
+    ]
+    assert [
+        row["body"] for row in shell.json("message", "find", name, "--since", "-1h", "--tags", "b")
+    ] == ["other"]
+    assert [
+        row["body"] for row in shell.json("message", "find", name, "--since", "@0", "-c", "1")
+    ] == ["here"]
     assert shell.json("message", "find", name, "--since", "-2h", "--until", "-1h") == []
     assert shell.table("message", "find", name, "--since", "-1h")[0] == [
         "STORED",
@@ -137,7 +212,10 @@ def test_tags_and_a_time_choose_what_is_followed(shell: Shell) -> None:
     name = topic(shell, "chosen")
     for tag in ("a", "b", "c"):
         shell.table("message", "send", name, tag, "--tags", tag)
-    assert sorted(str(row["body"]) for row in tail(shell, name, "--from", "-1h", "--tags", "a || c", "-c", "2")) == ["a", "c"]
+    assert sorted(
+        str(row["body"])
+        for row in tail(shell, name, "--from", "-1h", "--tags", "a || c", "-c", "2")
+    ) == ["a", "c"]
 
 
 def following(shell: Shell, *arguments: str) -> subprocess.Popen[str]:

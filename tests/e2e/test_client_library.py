@@ -1,4 +1,6 @@
-"""Producers and consumers of the client library, with a name server and a broker in this process."""
+"""Producers and consumers of the client library, with a name server and a broker in this
+process.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,25 @@ from dataclasses import replace
 
 import pytest
 
-from client_library_room import FROM_FIRST, consuming, run, until
+from orbitmq.client.consumer.push_consumer import Listener, PushConsumer
 from orbitmq.client.messages import Message, ReceivedMessage, SendStatus
-from orbitmq.client.outbox import ProducerSettings
-from orbitmq.client.producer import Producer
-from orbitmq.client.push_consumer import Listener, PushConsumer
-from orbitmq.client.session import ClientSession
+from orbitmq.client.producer.outbox import ProducerSettings
+from orbitmq.client.producer.producer import Producer
+from orbitmq.client.session.client_session import ClientSession
 from orbitmq.client.settings import ClientSettings
-from orbitmq.common.errors import MessageIllegal, NotFound, RemoteUnavailable, RequestRefused, WrongCall
-from orbitmq.embedded.cluster import EmbeddedCluster, free_port
+from orbitmq.common.errors import (
+    InvalidMessageError,
+    InvalidStateError,
+    NotFoundError,
+    RemoteUnavailableError,
+    RequestRefusedError,
+)
+from orbitmq.embedded.cluster import EmbeddedCluster
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.subscriptions import MessageModel
+from support.client.library import FROM_FIRST, consuming, run
+from support.common.free_ports import free_port
+from support.common.waiting import until
 
 
 def test_what_is_sent_is_received_with_everything_that_was_said_of_it() -> None:
@@ -29,13 +39,24 @@ def test_what_is_sent_is_received_with_everything_that_was_said_of_it() -> None:
             received.append(message)
 
         async with Producer(cluster.name_server_address) as producer:
-            message = Message("T", "grüß".encode() * 2000, tags="a", keys=["k1", "k2"], properties={"colour": "blau"})
+            message = Message(
+                "T",
+                "grüß".encode() * 2000,
+                tags="a",
+                keys=["k1", "k2"],
+                properties={"colour": "blau"},
+            )
             result = await producer.send(message)
             assert result.status is SendStatus.SEND_OK
             async with consuming(cluster, listen):
                 await until(lambda: len(received) == 1)
         (found,) = received
-        assert (found.topic, found.body, found.tags, found.keys) == ("T", message.body, "a", ("k1", "k2"))
+        assert (found.topic, found.body, found.tags, found.keys) == (
+            "T",
+            message.body,
+            "a",
+            ("k1", "k2"),
+        )
         assert found.properties["colour"] == "blau"
         assert (found.msg_id, found.offset_msg_id) == (result.msg_id, result.offset_msg_id)
         assert (found.queue, found.queue_offset) == (result.queue, result.queue_offset)
@@ -49,7 +70,9 @@ def test_a_plain_function_listens_in_a_thread_and_only_to_its_tags() -> None:
         async with Producer(cluster.name_server_address) as producer:
             for number, tags in enumerate(["a", "b", "c", None, "a"]):
                 await producer.send(Message("T", b"%d" % number, tags=tags))
-            async with consuming(cluster, lambda message: received.append(message.body), ("T", "a || b")):
+            async with consuming(
+                cluster, lambda message: received.append(message.body), ("T", "a || b")
+            ):
                 await until(lambda: len(received) == 3)
                 await producer.send(Message("T", b"5", tags="b"))
                 await until(lambda: len(received) == 4)
@@ -73,10 +96,15 @@ def test_members_of_a_group_share_the_queues_and_go_on_where_others_stopped() ->
         async with Producer(cluster.name_server_address) as producer:
 
             async def send(numbers: range) -> None:
-                await asyncio.gather(*(producer.send(Message("T", b"%d" % number)) for number in numbers))
+                await asyncio.gather(
+                    *(producer.send(Message("T", b"%d" % number)) for number in numbers)
+                )
 
             await producer.send(Message("T", b"0"))
-            async with consuming(cluster, named("first")) as first, consuming(cluster, named("second")) as second:
+            async with (
+                consuming(cluster, named("first")) as first,
+                consuming(cluster, named("second")) as second,
+            ):
                 await until(lambda: len(queues_of(first)) == len(queues_of(second)) == 2)
                 assert not queues_of(first) & queues_of(second)
                 await send(range(1, 200))
@@ -96,7 +124,9 @@ def queues_of(consumer: PushConsumer) -> frozenset[MessageQueue]:
     return frozenset(queue for queue in consumer.membership.queues if queue.topic == "T")
 
 
-def test_everybody_gets_everything_when_a_group_broadcasts(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_everybody_gets_everything_when_a_group_broadcasts(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     async def scenario(cluster: EmbeddedCluster) -> None:
         received: list[list[bytes]] = [[], []]
         async with Producer(cluster.name_server_address) as producer:
@@ -106,7 +136,11 @@ def test_everybody_gets_everything_when_a_group_broadcasts(tmp_path_factory: pyt
                 cluster.name_server_address,
                 "g",
                 lambda message, bodies=bodies: bodies.append(message.body),
-                settings=replace(FROM_FIRST, message_model=MessageModel.BROADCASTING, offsets_folder=tmp_path_factory.mktemp("offsets")),
+                settings=replace(
+                    FROM_FIRST,
+                    message_model=MessageModel.BROADCASTING,
+                    offsets_folder=tmp_path_factory.mktemp("offsets"),
+                ),
             )
             for bodies in received
         ]
@@ -120,22 +154,30 @@ def test_everybody_gets_everything_when_a_group_broadcasts(tmp_path_factory: pyt
     run(scenario)
 
 
-def test_two_members_of_a_broadcasting_group_need_a_file_each(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_two_members_of_a_broadcasting_group_need_a_file_each(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     async def scenario(cluster: EmbeddedCluster) -> None:
         folder = tmp_path_factory.mktemp("offsets")
-        settings = replace(FROM_FIRST, message_model=MessageModel.BROADCASTING, offsets_folder=folder)
+        settings = replace(
+            FROM_FIRST, message_model=MessageModel.BROADCASTING, offsets_folder=folder
+        )
         received: list[bytes] = []
 
         def member(instance_name: str) -> PushConsumer:
-            client = ClientSettings(name_servers=cluster.name_server_address, instance_name=instance_name)
-            consumer = PushConsumer(client, "g", lambda message: received.append(message.body), settings=settings)
+            client = ClientSettings(
+                name_servers=cluster.name_server_address, instance_name=instance_name
+            )
+            consumer = PushConsumer(
+                client, "g", lambda message: received.append(message.body), settings=settings
+            )
             consumer.subscribe("T")
             return consumer
 
         async with Producer(cluster.name_server_address) as producer:
             await producer.send(Message("T", b"1"))
         async with member("a"), member("b"):
-            with pytest.raises(WrongCall, match="instance_name"):
+            with pytest.raises(InvalidStateError, match="instance_name"):
                 await member("a").__aenter__()
             await until(lambda: received == [b"1", b"1"])
         assert len(list(folder.glob("*/g/offsets.json"))) == 2
@@ -145,12 +187,18 @@ def test_two_members_of_a_broadcasting_group_need_a_file_each(tmp_path_factory: 
     run(scenario)
 
 
-def test_messages_of_one_sharding_key_are_in_one_queue_and_a_selector_may_choose_otherwise() -> None:
+def test_messages_of_one_sharding_key_are_in_one_queue_and_a_selector_may_choose_otherwise() -> (
+    None
+):
     async def scenario(cluster: EmbeddedCluster) -> None:
         async with Producer(cluster.name_server_address) as producer:
-            keyed = [await producer.send(Message("T", b"x", sharding_key="order-7")) for _ in range(3)]
+            keyed = [
+                await producer.send(Message("T", b"x", sharding_key="order-7")) for _ in range(3)
+            ]
             assert len({result.queue for result in keyed}) == 1
-            chosen = await producer.send(Message("T", b"x"), selector=lambda queues, _message: queues[2])
+            chosen = await producer.send(
+                Message("T", b"x"), selector=lambda queues, _message: queues[2]
+            )
             assert chosen.queue.queue_id == 2
             taking_turns = [await producer.send(Message("T", b"x")) for _ in range(4)]
             assert {result.queue.queue_id for result in taking_turns} == {0, 1, 2, 3}
@@ -163,11 +211,13 @@ def test_a_batch_is_cut_where_it_would_be_too_long_and_keeps_its_order() -> None
         settings = ProducerSettings(size_max=10_000)
         async with Producer(cluster.name_server_address, settings=settings) as producer:
             await producer.send(Message("T", b"first"))
-            (queue, *_) = await producer.queues("T")
-            results = await producer.send_batch([Message("T", b"%d" % number * 2000) for number in range(10)], queue=queue)
+            queue, *_ = await producer.queues("T")
+            results = await producer.send_batch(
+                [Message("T", b"%d" % number * 2000) for number in range(10)], queue=queue
+            )
             assert len(results) == 3
             assert sum(len(result.offset_msg_id.split(",")) for result in results) == 10
-            with pytest.raises(MessageIllegal, match="one topic, not of 2"):
+            with pytest.raises(InvalidMessageError, match="one topic, not of 2"):
                 await producer.send_batch([Message("T", b"x"), Message("U", b"x")])
 
     run(scenario)
@@ -176,16 +226,26 @@ def test_a_batch_is_cut_where_it_would_be_too_long_and_keeps_its_order() -> None
 @pytest.mark.parametrize(
     ("message", "error", "words"),
     [
-        (Message("T", b""), MessageIllegal, "the body of a message to T is empty"),
-        (Message("", b"x"), MessageIllegal, "needs a topic"),
-        (Message("T", bytes(5 << 20)), MessageIllegal, "has 5242880 bytes, 4194304 are allowed"),
-        (Message("T", b"x", properties={"KEYS": "k"}), MessageIllegal, "property KEYS is one of RocketMQ's own"),
-        (Message("T", b"x", delay_level=3, delay_ms=5), MessageIllegal, "give one of them"),
-        (Message("T", b"x", properties={"a\x01b": "c"}), MessageIllegal, "holds a separator"),
-        (Message("not a topic", b"x"), RequestRefused, "contains illegal characters"),
+        (Message("T", b""), InvalidMessageError, "the body of a message to T is empty"),
+        (Message("", b"x"), InvalidMessageError, "needs a topic"),
+        (
+            Message("T", bytes(5 << 20)),
+            InvalidMessageError,
+            "has 5242880 bytes, the limit is 4194304",
+        ),
+        (
+            Message("T", b"x", properties={"KEYS": "k"}),
+            InvalidMessageError,
+            "property KEYS is reserved by RocketMQ",
+        ),
+        (Message("T", b"x", delay_level=3, delay_ms=5), InvalidMessageError, "set one of them"),
+        (Message("T", b"x", properties={"a\x01b": "c"}), InvalidMessageError, "holds a separator"),
+        (Message("not a topic", b"x"), RequestRefusedError, "contains illegal characters"),
     ],
 )
-def test_what_cannot_be_sent_is_refused_with_the_reason(message: Message, error: type[Exception], words: str) -> None:
+def test_what_cannot_be_sent_is_refused_with_the_reason(
+    message: Message, error: type[Exception], words: str
+) -> None:
     async def scenario(cluster: EmbeddedCluster) -> None:
         async with Producer(cluster.name_server_address) as producer:
             with pytest.raises(error, match=words):
@@ -197,7 +257,10 @@ def test_what_cannot_be_sent_is_refused_with_the_reason(message: Message, error:
 def test_a_topic_that_nobody_has_and_nobody_makes_is_said_to_be_so() -> None:
     async def scenario(cluster: EmbeddedCluster) -> None:
         async with Producer(cluster.name_server_address) as producer:
-            with pytest.raises(NotFound, match=r"none of the brokers \(broker-a\) has it.*autoCreateTopicEnable=true"):
+            with pytest.raises(
+                NotFoundError,
+                match=r"none of the brokers \(broker-a\) has it.*autoCreateTopicEnable=true",
+            ):
                 await producer.send(Message("T", b"x"))
 
     run(scenario, autoCreateTopicEnable="false")
@@ -206,7 +269,13 @@ def test_a_topic_that_nobody_has_and_nobody_makes_is_said_to_be_so() -> None:
 def test_a_name_server_that_is_not_there_is_said_to_be_so() -> None:
     async def main() -> None:
         async with Producer(f"127.0.0.1:{free_port('127.0.0.1')}") as producer:
-            with pytest.raises(RemoteUnavailable, match=r"no name server answers: cannot connect to 127\.0\.0\.1:\d+: Connection refused"):
+            with pytest.raises(
+                RemoteUnavailableError,
+                match=(
+                    r"no name server answers: cannot connect to 127\.0\.0\.1:\d+: Connection"
+                    r" refused"
+                ),
+            ):
                 await producer.send(Message("T", b"x"))
 
     asyncio.run(main())
@@ -216,7 +285,9 @@ def test_a_group_has_one_consumer_in_a_session() -> None:
     async def scenario(cluster: EmbeddedCluster) -> None:
         session = ClientSession(ClientSettings(name_servers=cluster.name_server_address))
         async with PushConsumer(session, "g", print) as first:
-            with pytest.raises(WrongCall, match="group g has a consumer in this session already"):
+            with pytest.raises(
+                InvalidStateError, match="group g already has a consumer in this session"
+            ):
                 await PushConsumer(session, "g", print).__aenter__()
             assert session.members == [first.membership]
         await session.close()
@@ -226,8 +297,12 @@ def test_a_group_has_one_consumer_in_a_session() -> None:
 
 def test_many_sends_to_a_topic_that_they_make_ask_for_its_route_once() -> None:
     async def scenario(cluster: EmbeddedCluster) -> None:
-        async with Producer(cluster.name_server_address, settings=ProducerSettings(timeout_ms=30_000)) as producer:
-            results = await asyncio.gather(*(producer.send(Message("T", b"x")) for _ in range(2_000)))
+        async with Producer(
+            cluster.name_server_address, settings=ProducerSettings(timeout_ms=30_000)
+        ) as producer:
+            results = await asyncio.gather(
+                *(producer.send(Message("T", b"x")) for _ in range(2_000))
+            )
             assert {result.status for result in results} == {SendStatus.SEND_OK}
             assert "T" in producer.topics()
             await producer.session.refresh_routes()

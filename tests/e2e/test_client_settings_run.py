@@ -1,4 +1,6 @@
-"""What clients can be told of a cluster, of sending and of where to begin, and what then happens."""
+"""What clients can be told of a cluster, of sending and of where to begin, and what then
+happens.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from client_library_room import run, until
 from orbitmq import (
     ClientSettings,
     ClientTls,
@@ -26,17 +27,26 @@ from orbitmq.embedded.cluster import EmbeddedCluster
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.remoting.client import ClientConfig
 from orbitmq.testing import LocalCluster
-from scripted_broker import scripted_broker
+from support.client.library import run
+from support.client.scripted_broker import scripted_broker
+from support.common.waiting import until
 
 
-@pytest.mark.parametrize("remoting", [None, ClientConfig(connect_timeout_ms=5_000)], ids=["alone", "with limits"])
+@pytest.mark.parametrize(
+    "remoting", [None, ClientConfig(connect_timeout_ms=5_000)], ids=["alone", "with limits"]
+)
 def test_tls_is_spoken_on_every_connection(remoting: ClientConfig | None) -> None:
     async def scenario(cluster: EmbeddedCluster) -> None:
-        settings = ClientSettings(name_servers=cluster.name_server_address, tls=ClientTls(enabled=True), remoting=remoting)
+        settings = ClientSettings(
+            name_servers=cluster.name_server_address, tls=ClientTls(enabled=True), remoting=remoting
+        )
         async with Producer(settings) as producer:
             await producer.send(Message("T", b"x"))
             connections = producer.session.client.connections
-            assert {channel.remote_address for channel in connections} == {cluster.name_server_address, cluster.broker_address}
+            assert {channel.remote_address for channel in connections} == {
+                cluster.name_server_address,
+                cluster.broker_address,
+            }
             assert all(channel.is_tls for channel in connections)
 
     run(scenario)
@@ -45,9 +55,13 @@ def test_tls_is_spoken_on_every_connection(remoting: ClientConfig | None) -> Non
 def test_messages_go_to_the_fast_port_when_that_is_wanted() -> None:
     async def scenario(cluster: EmbeddedCluster) -> None:
         host, _, port = cluster.broker_address.rpartition(":")
-        async with Producer(ClientSettings(name_servers=cluster.name_server_address, vip_channel=True)) as producer:
+        async with Producer(
+            ClientSettings(name_servers=cluster.name_server_address, vip_channel=True)
+        ) as producer:
             assert (await producer.send(Message("T", b"x"))).status is SendStatus.SEND_OK
-            assert f"{host}:{int(port) - 2}" in {channel.remote_address for channel in producer.session.client.connections}
+            assert f"{host}:{int(port) - 2}" in {
+                channel.remote_address for channel in producer.session.client.connections
+            }
 
     run(scenario)
 
@@ -72,7 +86,9 @@ def address_server(name_servers: str) -> Iterator[str]:
             thread.join()
 
 
-def test_name_servers_are_looked_up_or_taken_from_the_environment_in_this_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_servers_are_looked_up_or_taken_from_the_environment_in_this_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def send(settings: ClientSettings) -> list[str]:
         async with Producer(settings) as producer:
             await producer.send(Message("T", b"x"))
@@ -94,24 +110,33 @@ def test_name_servers_are_looked_up_or_taken_from_the_environment_in_this_order(
 def test_a_broker_that_was_slow_is_left_alone_for_a_while_when_that_is_wanted() -> None:
     async def main() -> None:
         with LocalCluster(partitions=True, brokers=2, topics={"T": 1}) as mq:
-            settings = ProducerSettings(timeout_ms=20_000, try_timeout_ms=300, avoid_slow_brokers=True)
+            settings = ProducerSettings(
+                timeout_ms=20_000, try_timeout_ms=300, avoid_slow_brokers=True
+            )
             async with Producer(mq.name_server, settings=settings) as producer:
                 with mq.partition("broker-a"):
                     for _ in range(2):
                         await producer.send(Message("T", b"x"))
                 results = [await producer.send(Message("T", b"x")) for _ in range(8)]
-                assert {result.queue.broker_name for result in results} == {"broker-b"}, "although the other one is back"
+                assert {result.queue.broker_name for result in results} == {"broker-b"}, (
+                    "although the other one is back"
+                )
 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("retries", "wanted", "tries"), [(2, True, 3), (0, True, 1), (2, False, 1)])
+@pytest.mark.parametrize(
+    ("retries", "wanted", "tries"), [(2, True, 3), (0, True, 1), (2, False, 1)]
+)
 def test_a_message_that_is_stored_less_safely_than_asked_for_is_sent_again_when_that_is_wanted(
     retries: int, wanted: bool, tries: int
 ) -> None:
     async def main() -> None:
         settings = ProducerSettings(timeout_ms=20_000, retries=retries, retry_when_not_safe=wanted)
-        async with scripted_broker() as broker, Producer(broker.address, settings=settings) as producer:
+        async with (
+            scripted_broker() as broker,
+            Producer(broker.address, settings=settings) as producer,
+        ):
             broker.answer_code = ResponseCode.FLUSH_DISK_TIMEOUT
             assert (await producer.send(Message("T", b"x"))).status is SendStatus.FLUSH_DISK_TIMEOUT
             assert len(broker.sent) == tries
@@ -121,8 +146,13 @@ def test_a_message_that_is_stored_less_safely_than_asked_for_is_sent_again_when_
 
 def test_a_topic_that_a_message_makes_has_as_many_queues_as_its_producer_wants() -> None:
     async def scenario(cluster: EmbeddedCluster) -> None:
-        async with Producer(cluster.name_server_address, settings=ProducerSettings(new_topic_queue_count=2)) as producer:
-            assert {(await producer.send(Message("T", b"x"))).queue.queue_id for _ in range(4)} == {0, 1}
+        async with Producer(
+            cluster.name_server_address, settings=ProducerSettings(new_topic_queue_count=2)
+        ) as producer:
+            assert {(await producer.send(Message("T", b"x"))).queue.queue_id for _ in range(4)} == {
+                0,
+                1,
+            }
             await producer.session.refresh_routes()
             assert len(await producer.queues("T")) == 2, "which the name server says too"
 
@@ -140,8 +170,12 @@ def test_a_new_group_begins_at_the_time_that_it_is_told() -> None:
                 await asyncio.to_thread(mq.advance, 10)
                 await producer.send(Message("T", b"later"))
             heard: list[bytes] = []
-            settings = ConsumerSettings(consume_from=ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, consume_from_ms=begin_ms)
-            consumer = PushConsumer(mq.name_server, "g", lambda message: heard.append(message.body), settings=settings)
+            settings = ConsumerSettings(
+                consume_from=ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, consume_from_ms=begin_ms
+            )
+            consumer = PushConsumer(
+                mq.name_server, "g", lambda message: heard.append(message.body), settings=settings
+            )
             consumer.subscribe("T")
             async with consumer, asyncio.timeout(60):
                 await until(lambda: b"later" in heard)

@@ -1,4 +1,6 @@
-"""A broker with `dedupWindowMs`: what a producer sends again is stored once, also over crashes; without, nothing is looked at."""
+"""A broker with `dedupWindowMs`: what a producer sends again is stored once, also over crashes;
+without, nothing is looked at.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from orbitmq import ClientSettings, Message, Producer, PullConsumer
-from orbitmq.client.outbox import Outgoing
+from orbitmq.client.producer.outbox import OutgoingMessage
 from orbitmq.testing import LocalCluster
+from support.common.waiting import until
 
 WINDOW_S = 60
 ON = {"dedupWindowMs": str(WINDOW_S * 1000)}
@@ -31,14 +34,17 @@ def run(scenario: Callable[[LocalCluster, Producer], Awaitable[None]], **broker:
 async def stored(mq: LocalCluster, topic: str = "T") -> list[bytes]:
     """The bodies of all messages, in no order."""
     found = []
-    async with PullConsumer(ClientSettings(name_servers=mq.name_server, timeout_ms=20_000, instance_name="reader"), "readers") as reader:
+    async with PullConsumer(
+        ClientSettings(name_servers=mq.name_server, timeout_ms=20_000, instance_name="reader"),
+        "readers",
+    ) as reader:
         for queue in await reader.queues(topic):
             if await reader.max_offset(queue):
                 found += [message.body for message in (await reader.pull(queue, 0)).messages]
     return sorted(found)
 
 
-def outgoing(producer: Producer, **message: object) -> Outgoing:
+def outgoing(producer: Producer, **message: object) -> OutgoingMessage:
     """One message as it is put on the wire, as often as it is sent."""
     return producer.outbox.message(Message("T", b"once", **message))  # type: ignore[arg-type]
 
@@ -93,8 +99,12 @@ def test_what_waits_for_its_time_is_known_too_and_its_handle_is_the_first_one() 
         await asyncio.to_thread(mq.restart)
         assert (await producer.send_outgoing(timed)).recall_handle == handle
         await asyncio.to_thread(mq.advance, 30)
-        while len(await stored(mq)) < 2:
+
+        async def both_came() -> bool:
             await asyncio.to_thread(mq.advance, 1)
+            return len(await stored(mq)) >= 2
+
+        await until(both_came)
         assert await stored(mq) == [b"once"] * 2
 
     run(scenario, **ON, **SAFE)

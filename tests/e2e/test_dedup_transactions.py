@@ -1,4 +1,6 @@
-"""Half messages that are sent again to a broker with `dedupWindowMs`: there is one, which ends once; after a rollback there is another."""
+"""Half messages that are sent again to a broker with `dedupWindowMs`: there is one, which ends
+once; after a rollback there is another.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,30 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from orbitmq import ClientSettings, Producer, SendResult
-from orbitmq.client.outbox import Outgoing
+from orbitmq.client.producer.outbox import OutgoingMessage
 from orbitmq.message import properties
 from orbitmq.message.flags import TransactionType
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.testing import LocalCluster
-from transactions_room import COMMIT, GIVEN_UP, GROUP, HALF, ROLLBACK, TOPIC, Desk, Ledger, order, run
+from support.broker.transactions import (
+    COMMIT,
+    GIVEN_UP,
+    GROUP,
+    HALF,
+    ROLLBACK,
+    TOPIC,
+    Desk,
+    Ledger,
+    order,
+    run,
+)
 
 WINDOW_S = 600
-SETTINGS = {"dedupWindowMs": str(WINDOW_S * 1000), "flushDiskType": "SYNC_FLUSH", "transactionCheckMax": "1"}
+SETTINGS = {
+    "dedupWindowMs": str(WINDOW_S * 1000),
+    "flushDiskType": "SYNC_FLUSH",
+    "transactionCheckMax": "1",
+}
 INTERVAL_S = 30
 UNCHANGED, STOPPED, KILLED = "goes on", "is restarted", "is killed"
 whatever_happens = pytest.mark.parametrize("fate", [UNCHANGED, STOPPED, KILLED])
@@ -33,7 +50,7 @@ def in_cluster(scenario: Scenario) -> None:
         run(main)
 
 
-def half(producer: Producer) -> Outgoing:
+def half(producer: Producer) -> OutgoingMessage:
     """A half message as it is put on the wire, as often as it is sent."""
     added = {properties.TRANSACTION_PREPARED: "true", properties.PRODUCER_GROUP: GROUP}
     return producer.outbox.message(order("open"), added, TransactionType.PREPARED)

@@ -1,4 +1,6 @@
-"""Batches that are delivered exactly once: what is staged is seen when its batch is committed, and once, whatever is repeated."""
+"""Batches that are delivered exactly once: what is staged is seen when its batch is committed, and
+once, whatever is repeated.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exactly_once_room import Query
 from orbitmq.blocking import Admin
-from orbitmq.client.asked_producer import AskedProducer, HalfPlace
 from orbitmq.client.messages import TransactionState
-from orbitmq.common.errors import MessageIllegal, RemoteUnavailable
-from orbitmq.spark.failures import DataLost
-from orbitmq.spark.row_sending import send_rows
-from orbitmq.spark.staged_messages import each_of, packed, unpacked
-from orbitmq.spark.transaction_log import KEPT_MAX, BatchState
+from orbitmq.client.producer.checkable_producer import CheckableProducer, HalfPlace
+from orbitmq.common.errors import InvalidMessageError, RemoteUnavailableError
+from orbitmq.spark.failures import DataLossError
+from orbitmq.spark.sink.staged_messages import decode_staged, encode_staged, iter_staged
+from orbitmq.spark.sink.task_sender import send_rows
+from orbitmq.spark.sink.transaction_log import KEPT_MAX, BatchState
 from orbitmq.testing import LocalCluster
-from spark_room import messages_in, wait_until
+from support.common.waiting import wait_until
+from support.spark.exactly_once import Query
+from support.spark.messages import messages_in
 
 EAGER = {"transactionTimeOut": "1", "transactionCheckInterval": "100"}
 
@@ -50,7 +53,9 @@ def test_rows_are_seen_when_their_batch_is_committed_and_not_before(query: Query
     assert query.open_halves() == 0
 
 
-def test_a_batch_that_is_run_again_is_delivered_once_and_leaves_nothing_behind(query: Query) -> None:
+def test_a_batch_that_is_run_again_is_delivered_once_and_leaves_nothing_behind(
+    query: Query,
+) -> None:
     query.decision(0).commit([query.stage(0, range(10))])
     assert query.decision(0).commit([query.stage(0, range(10))]) == "delivered before"
     query.decision(1).commit([query.stage(1, range(10, 20))])
@@ -60,16 +65,16 @@ def test_a_batch_that_is_run_again_is_delivered_once_and_leaves_nothing_behind(q
 
 def test_a_batch_that_was_decided_is_finished_with_what_was_decided(query: Query) -> None:
     first = query.stage(0, range(10))
-    query.log.decide(0, unpacked([first]))
+    query.log.decide(0, decode_staged([first]))
     assert query.decision(0).commit([query.stage(0, range(100, 110))]) == "finished"
     assert (query.delivered(), query.open_halves()) == (Counter(range(10)), 0)
 
 
 def test_two_drivers_of_one_query_deliver_what_the_first_has_decided(query: Query) -> None:
     mine, theirs = query.stage(0, range(10)), query.stage(0, range(10))
-    query.log.decide(0, unpacked([theirs]))
+    query.log.decide(0, decode_staged([theirs]))
     with pytest.raises(FileExistsError):
-        query.log.decide(0, unpacked([mine]))
+        query.log.decide(0, decode_staged([mine]))
     query.decision(0).commit([mine])
     assert query.delivered() == Counter(range(10))
 
@@ -78,7 +83,7 @@ def test_an_aborted_batch_delivers_nothing_unless_it_was_decided(query: Query) -
     assert query.decision(0).abort([query.stage(0, range(10))]) == "rolled back"
     assert query.open_halves() == 0
     decided = query.stage(0, range(10))
-    query.log.decide(0, unpacked([decided]))
+    query.log.decide(0, decode_staged([decided]))
     assert query.decision(0).abort([decided]).startswith("decided")
     assert (query.delivered(), query.open_halves()) == ({}, 10)
     query.decision(0).commit([query.stage(0, range(10))])
@@ -100,12 +105,15 @@ def test_a_batch_without_rows_leaves_no_record(query: Query) -> None:
 
 def test_rows_that_come_later_are_refused(query: Query) -> None:
     batch = pa.record_batch({"body": ["x"], "delayLevel": pa.array([3], pa.int32())})
-    with pytest.raises(MessageIllegal, match="row 0 of partition 0 cannot be sent: a message of a transaction cannot come later"):
+    with pytest.raises(
+        InvalidMessageError,
+        match="row 0 of partition 0 cannot be sent: a transactional message cannot be delayed",
+    ):
         send_rows(query.options, [batch], "of partition 0", "query/0")
 
 
 def test_files_of_old_batches_are_deleted(query: Query) -> None:
-    staged = unpacked([packed(list(each_of(unpacked([query.stage(0, [1])]))))])
+    staged = decode_staged([encode_staged(list(iter_staged(decode_staged([query.stage(0, [1])]))))])
     for batch in range(KEPT_MAX + 5):
         query.log.decide(batch, staged)
         query.log.finish(batch)
@@ -113,7 +121,9 @@ def test_files_of_old_batches_are_deleted(query: Query) -> None:
     assert query.log.state(0) is BatchState.DONE
 
 
-def test_brokers_that_ask_are_told_that_leftovers_are_not_wanted_and_nothing_else(tmp_path: Path) -> None:
+def test_brokers_that_ask_are_told_that_leftovers_are_not_wanted_and_nothing_else(
+    tmp_path: Path,
+) -> None:
     with LocalCluster(topics={"T": 2}, broker={**EAGER, "transactionCheckMax": "1000000"}) as mq:
         query = Query(mq.name_server, "T", tmp_path / "log")
         query.stage(0, range(100, 105))  # by a task that died
@@ -129,7 +139,7 @@ def test_a_driver_may_be_away_for_longer_than_brokers_ask(tmp_path: Path) -> Non
     with LocalCluster(topics={"T": 2}, broker={**EAGER, "transactionCheckMax": "2"}) as mq:
         query = Query(mq.name_server, "T", tmp_path / "log")
         staged = query.stage(0, range(5))
-        query.log.decide(0, unpacked([staged]))
+        query.log.decide(0, decode_staged([staged]))
         wait_until(lambda: query.open_halves() == 0)
         assert query.delivered() == {}, "the broker gave up"
         assert query.decision(0).commit([]) == "finished"
@@ -138,71 +148,110 @@ def test_a_driver_may_be_away_for_longer_than_brokers_ask(tmp_path: Path) -> Non
 
 def test_a_message_that_somebody_rolled_back_is_told_and_not_passed_over(query: Query) -> None:
     staged = query.stage(0, range(3))
-    query.log.decide(0, unpacked([staged]))
+    query.log.decide(0, decode_staged([staged]))
     with Admin(query.name_server) as admin:
-        half = next(half for halves in admin.transactions.open().found.values() for half in halves if half.half.topic == query.topic)
+        half = next(
+            half
+            for halves in admin.transactions.open().found.values()
+            for half in halves
+            if half.half.topic == query.topic
+        )
         admin.transactions.resolve(half, TransactionState.ROLLBACK)
-    with pytest.raises(DataLost, match=f"message {half.unique_key} was staged .* not in topic {query.topic}: somebody has rolled it back"):
+    with pytest.raises(
+        DataLossError,
+        match=(
+            f"message {half.unique_key} was staged .* not in topic {query.topic}: it was"
+            " rolled back"
+        ),
+    ):
         query.decision(0).commit([])
     (Path(str(query.log)) / "0.parquet").unlink()
     query.decision(0).commit([query.stage(0, range(3))])
-    assert query.delivered().keys() == set(range(3)), "sent anew as a whole, as the error says that it would be"
+    assert query.delivered().keys() == set(range(3)), (
+        "sent anew as a whole, as the error says that it would be"
+    )
 
 
 def test_a_decision_that_was_taken_away_leaves_nothing_done(query: Query) -> None:
     query.decision(0).commit([query.stage(0, range(3))])
     (Path(str(query.log)) / "0.parquet").unlink()
-    query.log.decide(0, unpacked([query.stage(0, range(3, 6))]))
+    query.log.decide(0, decode_staged([query.stage(0, range(3, 6))]))
     assert query.log.state(0) is BatchState.DECIDED
 
 
-def test_an_end_whose_answer_is_lost_is_told_again(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_whose_answer_is_lost_is_told_again(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
     staged = query.stage(0, range(50))
-    end, ends = AskedProducer.end, itertools.count()
+    end, ends = CheckableProducer.end, itertools.count()
 
-    async def end_in_vain(self: AskedProducer, half: HalfPlace, state: TransactionState, timeout_ms: int) -> None:
+    async def end_in_vain(
+        self: CheckableProducer, half: HalfPlace, state: TransactionState, timeout_ms: int
+    ) -> None:
         await end(self, half, state, timeout_ms)
         if next(ends) == 20:
-            raise RemoteUnavailable("the answer was lost")
+            raise RemoteUnavailableError("the answer was lost")
 
-    monkeypatch.setattr(AskedProducer, "end", end_in_vain)
+    monkeypatch.setattr(CheckableProducer, "end", end_in_vain)
     query.decision(0).commit([staged])
     assert next(ends) == 50, "it was looked up"
     assert query.delivered() == Counter(range(50))
 
 
-def test_a_broker_that_dies_under_commits_gets_the_rest_when_it_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_dies_under_commits_gets_the_rest_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with LocalCluster(topics={"T": 2}) as mq:
         query = Query(mq.name_server, "T", tmp_path / "log", requestTimeout="1s")
         staged = query.stage(0, range(50))
-        end, ends = AskedProducer.end, itertools.count()
+        end, ends = CheckableProducer.end, itertools.count()
 
-        async def end_and_die(self: AskedProducer, half: HalfPlace, state: TransactionState, timeout_ms: int) -> None:
+        async def end_and_die(
+            self: CheckableProducer, half: HalfPlace, state: TransactionState, timeout_ms: int
+        ) -> None:
             if next(ends) == 20:
                 await asyncio.to_thread(mq.stop_broker)
                 await asyncio.to_thread(mq.restart)
             await end(self, half, state, timeout_ms)
 
-        monkeypatch.setattr(AskedProducer, "end", end_and_die)
+        monkeypatch.setattr(CheckableProducer, "end", end_and_die)
         query.decision(0).commit([staged])
         assert query.delivered() == Counter(range(50))
 
 
 def _checks_of(query: Query) -> int:
     with Admin(query.name_server) as admin:
-        return min((half.half.checks for halves in admin.transactions.open().found.values() for half in halves), default=0)
+        return min(
+            (
+                half.half.checks
+                for halves in admin.transactions.open().found.values()
+                for half in halves
+            ),
+            default=0,
+        )
 
 
 class Crash(Exception):
     """The driver dies here."""
 
 
-POINTS = st.sampled_from(["while staging", "before the decision", "after the decision", "among the ends", "before it is noted", "after it"])
+POINTS = st.sampled_from(
+    [
+        "while staging",
+        "before the decision",
+        "after the decision",
+        "among the ends",
+        "before it is noted",
+        "after it",
+    ]
+)
 _numbers = itertools.count()
 
 
 @given(crashes=st.lists(st.tuples(POINTS, st.integers(0, 9)), max_size=5))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_a_driver_that_dies_anywhere_any_number_of_times_delivers_every_batch_once(
     mq: LocalCluster, tmp_path: Path, crashes: list[tuple[str, int]]
 ) -> None:
@@ -226,14 +275,16 @@ def _run(query: Query, batch: int, rows: range, point: str | None, count: int) -
     """Run a batch as far as that point."""
     with pytest.MonkeyPatch.context() as patch:
         if point == "among the ends":
-            end, ends = AskedProducer.end, itertools.count()
+            end, ends = CheckableProducer.end, itertools.count()
 
-            async def end_some(self: AskedProducer, half: HalfPlace, state: TransactionState, timeout_ms: int) -> None:
+            async def end_some(
+                self: CheckableProducer, half: HalfPlace, state: TransactionState, timeout_ms: int
+            ) -> None:
                 if next(ends) >= count:
                     raise Crash
                 await end(self, half, state, timeout_ms)
 
-            patch.setattr(AskedProducer, "end", end_some)
+            patch.setattr(CheckableProducer, "end", end_some)
         for name, where in (("before the decision", "decide"), ("before it is noted", "finish")):
             if point == name:
                 patch.setattr(type(query.log), where, _crash)

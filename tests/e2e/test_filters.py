@@ -1,4 +1,6 @@
-"""Messages chosen by SQL92 expressions, with our client and our broker: subscriptions, waits, new versions, restarts, refusals."""
+"""Messages chosen by SQL92 expressions, with our client and our broker: subscriptions, waits, new
+versions, restarts, refusals.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,31 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from broker_process import pull_request, send_request
-from local_cluster_room import asked
-from orbitmq import SQL92, Message, Producer, PullConsumer, PushConsumer, ReceivedMessage, RequestRefused
-from orbitmq.client.push_consumer import ConsumerSettings
+from orbitmq import (
+    SQL92,
+    Message,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+    RequestRefusedError,
+)
+from orbitmq.client.consumer.push_consumer import ConsumerSettings
 from orbitmq.message.record import decode_all
 from orbitmq.protocol.bodies.clients import ConsumerData, HeartbeatData
-from orbitmq.protocol.bodies.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from orbitmq.protocol.bodies.subscriptions import (
+    ConsumeFromWhere,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.client import RemotingClient
 from orbitmq.testing import LocalCluster
+from support.broker.process import pull_request, send_request
+from support.common.waiting import until
+from support.embedded.local_cluster import asked
 
 FROM_FIRST = ConsumerSettings(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
 
@@ -31,11 +47,6 @@ def run(scenario: Callable[[LocalCluster], Awaitable[None]], **broker: str) -> N
     asyncio.run(main())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - listeners run in threads, the broker in its own
-        await asyncio.sleep(0.01)
-
-
 async def send(mq: LocalCluster, **bodies: int) -> None:
     """Messages that have their size as a property."""
     async with Producer(mq.name_server) as producer:
@@ -44,7 +55,9 @@ async def send(mq: LocalCluster, **bodies: int) -> None:
 
 
 def known_filters(mq: LocalCluster) -> dict[str, tuple[str, bool]]:
-    """What the broker's file says of the groups that filter topic T: their expressions, and whether they are dead."""
+    """What the broker's file says of the groups that filter topic T: their expressions, and whether
+    they are dead.
+    """
     file = mq.store() / "config" / "consumerFilter.json"
     topics = json.loads(file.read_text())["filterDataByTopic"] if file.exists() else {}
     groups = topics.get("T", {}).get("groupFilterData", {})
@@ -55,7 +68,9 @@ def test_a_consumer_gets_what_its_expression_is_true_of_old_and_new() -> None:
     async def scenario(mq: LocalCluster) -> None:
         found: list[bytes] = []
         await send(mq, a=1, b=2, c=3)
-        consumer = PushConsumer(mq.name_server, "g", lambda message: found.append(message.body), settings=FROM_FIRST)
+        consumer = PushConsumer(
+            mq.name_server, "g", lambda message: found.append(message.body), settings=FROM_FIRST
+        )
         consumer.subscribe("T", "size >= 2 AND size <> 4", SQL92)
         async with consumer:
             await until(lambda: len(found) == 2)
@@ -79,7 +94,9 @@ def test_pulls_that_wait_are_answered_by_the_messages_that_their_expressions_are
                         return result.messages[0].body
                     at = result.next_offset
 
-            high, low = (asyncio.create_task(first(expression)) for expression in ("size > 2", "size = 1"))
+            high, low = (
+                asyncio.create_task(first(expression)) for expression in ("size > 2", "size = 1")
+            )
             await send(mq, a=1)
             assert await low == b"a"
             assert not high.done()
@@ -92,7 +109,9 @@ def test_pulls_that_wait_are_answered_by_the_messages_that_their_expressions_are
 def test_a_group_that_subscribes_anew_gets_messages_by_its_new_expression() -> None:
     async def scenario(mq: LocalCluster) -> None:
         found: list[bytes] = []
-        consumer = PushConsumer(mq.name_server, "g", lambda message: found.append(message.body), settings=FROM_FIRST)
+        consumer = PushConsumer(
+            mq.name_server, "g", lambda message: found.append(message.body), settings=FROM_FIRST
+        )
         consumer.subscribe("T", "size < 10", SQL92)
         async with consumer:
             await send(mq, a=1, b=20)
@@ -114,7 +133,9 @@ def test_a_group_that_subscribes_anew_gets_messages_by_its_new_expression() -> N
 def test_filters_outlive_the_broker(end: Callable[[LocalCluster], None]) -> None:
     async def scenario(mq: LocalCluster) -> None:
         found: list[bytes] = []
-        consumer = PushConsumer(mq.name_server, "g", lambda message: found.append(message.body), settings=FROM_FIRST)
+        consumer = PushConsumer(
+            mq.name_server, "g", lambda message: found.append(message.body), settings=FROM_FIRST
+        )
         consumer.subscribe("T", "size > 2", SQL92)
         async with consumer:
             await send(mq, a=1, b=3)
@@ -135,12 +156,17 @@ def test_a_wrong_expression_is_refused_with_what_stands_where_and_nothing_is_del
         await send(mq, a=1)
         async with PullConsumer(mq.name_server, "g") as puller:
             (queue,) = await puller.queues("T")
-            with pytest.raises(RequestRefused, match=r"at column 8: found `>`, expected a property, a number, a text") as refused:
+            with pytest.raises(
+                RequestRefusedError,
+                match=r"at column 8: found `>`, expected a property, a number, a text",
+            ) as refused:
                 await puller.pull(queue, 0, "size > > 3", kind=SQL92)
         assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
         consumer = PushConsumer(mq.name_server, "g2", lambda _message: None)
         consumer.subscribe("T", "size >", SQL92)
-        with pytest.raises(RequestRefused, match=r"at column 7: found the end of the expression"):
+        with pytest.raises(
+            RequestRefusedError, match=r"at column 7: found the end of the expression"
+        ):
             await consumer.start()
         await consumer.close()
 
@@ -151,7 +177,7 @@ def test_a_broker_that_does_not_filter_says_by_which_key_it_would() -> None:
     async def scenario(mq: LocalCluster) -> None:
         async with PullConsumer(mq.name_server, "g") as puller:
             (queue,) = await puller.queues("T")
-            with pytest.raises(RequestRefused, match="enablePropertyFilter=true") as refused:
+            with pytest.raises(RequestRefusedError, match="enablePropertyFilter=true") as refused:
                 await puller.pull(queue, 0, "size > 3", kind=SQL92)
         assert refused.value.code == ResponseCode.SYSTEM_ERROR
 
@@ -166,7 +192,10 @@ def test_bits_in_ext_files_change_nothing_of_what_a_group_gets(bits: str) -> Non
         def listener(group: str) -> Callable[[ReceivedMessage], None]:
             return lambda message: found[group].append(message.body)
 
-        consumers = {group: PushConsumer(mq.name_server, group, listener(group), settings=FROM_FIRST) for group in found}
+        consumers = {
+            group: PushConsumer(mq.name_server, group, listener(group), settings=FROM_FIRST)
+            for group in found
+        }
         consumers["low"].subscribe("T", "size < 3 OR size IS NULL", SQL92)
         consumers["high"].subscribe("T", "size >= 3 OR size IS NULL", SQL92)
         await send(mq, a=1, b=3)
@@ -182,11 +211,20 @@ def test_bits_in_ext_files_change_nothing_of_what_a_group_gets(bits: str) -> Non
 
 
 @pytest.mark.parametrize(("filters_retries", "wanted"), [("false", [b"1", b"3"]), ("true", [b"3"])])
-def test_messages_that_come_again_are_filtered_once_more_if_the_broker_is_told_so(filters_retries: str, wanted: list[bytes]) -> None:
+def test_messages_that_come_again_are_filtered_once_more_if_the_broker_is_told_so(
+    filters_retries: str, wanted: list[bytes]
+) -> None:
     retry_topic = "%RETRY%g"
-    subscriptions = SubscriptionData("T", "size > 2", 1, expression_type=SQL92), SubscriptionData(retry_topic, "*", 1)
+    subscriptions = (
+        SubscriptionData("T", "size > 2", 1, expression_type=SQL92),
+        SubscriptionData(retry_topic, "*", 1),
+    )
     consumer = ConsumerData(
-        "g", ConsumeType.CONSUME_PASSIVELY, MessageModel.BROADCASTING, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, subscriptions
+        "g",
+        ConsumeType.CONSUME_PASSIVELY,
+        MessageModel.BROADCASTING,
+        ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        subscriptions,
     )
 
     async def scenario(client: RemotingClient, address: str) -> list[bytes]:
@@ -194,7 +232,9 @@ def test_messages_that_come_again_are_filtered_once_more_if_the_broker_is_told_s
         await client.invoke(address, RemotingCommand.request(RequestCode.HEART_BEAT, body=beat))
         for size in ("1", "3"):
             message = send_request(retry_topic, size.encode())
-            message.ext_fields = (message.ext_fields or {}) | {"i": f"size\x01{size}\x02RETRY_TOPIC\x01T\x02"}
+            message.ext_fields = (message.ext_fields or {}) | {
+                "i": f"size\x01{size}\x02RETRY_TOPIC\x01T\x02"
+            }
             assert (await client.invoke(address, message)).code == ResponseCode.SUCCESS
         pull = pull_request(retry_topic, 0)
         pull.ext_fields = (pull.ext_fields or {}) | {"sysFlag": "0"}

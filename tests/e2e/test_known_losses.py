@@ -1,4 +1,5 @@
-"""Losses that the original is known for, by the numbers of their reports: queues not rebuilt, files torn by power cuts, queues stuck.
+"""Losses that the original is known for, by the numbers of their reports: queues not rebuilt, files
+torn by power cuts, queues stuck.
 
 Those of transactions are in `test_transaction_regressions`.
 """
@@ -15,17 +16,30 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from local_cluster_room import bodies, send
-from orbitmq import ConsumeFromWhere, ConsumerSettings, Message, Producer, PushConsumer, ReceivedMessage, blocking
+from orbitmq import (
+    ConsumeFromWhere,
+    ConsumerSettings,
+    Message,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+    blocking,
+)
 from orbitmq.cli.main import cli
-from orbitmq.client import push_consumer
+from orbitmq.client.consumer import push_consumer
 from orbitmq.protocol.bodies.groups import GroupConfig
 from orbitmq.protocol.bodies.nameserver import TopicConfig
 from orbitmq.testing import LocalCluster
+from support.common.waiting import until
+from support.embedded.local_cluster import bodies, send
 
 COUNT = 250
 FILE_ENTRIES = 30  # of a queue
-SMALL = {"mappedFileSizeConsumeQueue": str(20 * FILE_ENTRIES), "mappedFileSizeCommitLog": str(16 << 10), "flushDiskType": "SYNC_FLUSH"}
+SMALL = {
+    "mappedFileSizeConsumeQueue": str(20 * FILE_ENTRIES),
+    "mappedFileSizeCommitLog": str(16 << 10),
+    "flushDiskType": "SYNC_FLUSH",
+}
 FROM_FIRST = ConsumerSettings(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
 NUMBERS = [b"%d" % number for number in range(COUNT)]
 
@@ -42,7 +56,9 @@ def stopped_cluster(*, killed: bool) -> Iterator[tuple[LocalCluster, list[Path]]
 
 
 def goes_on(mq: LocalCluster, expected: list[bytes], first: int = 0) -> None:
-    """The broker comes back, has all of these, from that offset on, and what is sent next comes behind them."""
+    """The broker comes back, has all of these, from that offset on, and what is sent next comes
+    behind them.
+    """
 
     def found() -> list[tuple[int, bytes]]:
         with blocking.PullConsumer(mq.name_server, "readers") as reader:
@@ -64,7 +80,9 @@ LOST = {"last": slice(-1, None), "middle": slice(3, 4), "first": slice(0, 1), "a
 
 
 @pytest.mark.parametrize("which", ["last", "all"])
-def test_7355_queue_files_that_a_crash_took_are_made_again_from_the_log(which: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_7355_queue_files_that_a_crash_took_are_made_again_from_the_log(
+    which: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with stopped_cluster(killed=True) as (mq, files):
         for file in files[LOST[which]]:
             file.unlink()
@@ -73,7 +91,9 @@ def test_7355_queue_files_that_a_crash_took_are_made_again_from_the_log(which: s
 
 
 @pytest.mark.parametrize("which", LOST)
-def test_7355_queue_files_that_somebody_deleted_are_found_to_be_missing_and_made_again_by_a_repair(which: str, tmp_path: Path) -> None:
+def test_7355_queue_files_that_somebody_deleted_are_found_to_be_missing_and_made_again_by_a_repair(
+    which: str, tmp_path: Path
+) -> None:
     with stopped_cluster(killed=False) as (mq, files):
         for file in files[LOST[which]]:
             file.unlink()
@@ -81,7 +101,10 @@ def test_7355_queue_files_that_somebody_deleted_are_found_to_be_missing_and_made
         config.write_text("".join(f"{key}={value}\n" for key, value in SMALL.items()))
         store = (str(mq.store()), "--config", str(config))
         checked = shell.invoke(cli, ["store", "check", *store])
-        assert (checked.exit_code, "consumequeue/T/0" in checked.output) == (1, True), checked.output
+        assert (checked.exit_code, "consumequeue/T/0" in checked.output) == (
+            1,
+            True,
+        ), checked.output
         repaired = shell.invoke(cli, ["store", "repair", *store, "--yes"])
         assert repaired.exit_code == 0, repaired.output
         goes_on(mq, NUMBERS)
@@ -115,7 +138,9 @@ def records_of(content: bytes) -> list[int]:
 
 
 def cut_behind(logs: list[Path], kept: int) -> None:
-    """Zeros from the record of the first message on that is not kept, as a power cut leaves files that were made for more."""
+    """Zeros from the record of the first message on that is not kept, as a power cut leaves files
+    that were made for more.
+    """
     for log in logs:
         content = log.read_bytes()
         ends = records_of(content)
@@ -134,7 +159,9 @@ TORN: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", TORN)
-def test_7729_a_broker_whose_configuration_files_were_torn_by_a_power_cut_starts_with_what_it_knew(damage: str) -> None:
+def test_7729_a_broker_whose_configuration_files_were_torn_by_a_power_cut_starts_with_what_it_knew(
+    damage: str,
+) -> None:
     """Each file once more than it was needed for, so that the copy of before has all of it."""
     with LocalCluster(topics={"T": 2}, broker={"flushDiskType": "SYNC_FLUSH"}) as mq:
         send(mq, *NUMBERS[:5])
@@ -148,7 +175,9 @@ def test_7729_a_broker_whose_configuration_files_were_torn_by_a_power_cut_starts
         mq.restart()
         mq.stop_broker()
         torn = [
-            file for file in (mq.store() / "config").iterdir() if file.suffix == ".json" and file.with_name(file.name + ".bak").exists()
+            file
+            for file in (mq.store() / "config").iterdir()
+            if file.suffix == ".json" and file.with_name(file.name + ".bak").exists()
         ]
         assert {file.name for file in torn} >= {"topics.json", "subscriptionGroup.json"}, torn
         for file in torn:
@@ -201,11 +230,6 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for happens in other threads
-        await asyncio.sleep(0.01)
-
-
 async def send_to_all(mq: LocalCluster, prefix: str) -> set[bytes]:
     """A message to each queue, by a producer of its own."""
     async with Producer(mq.name_server) as producer:
@@ -216,7 +240,9 @@ async def send_to_all(mq: LocalCluster, prefix: str) -> set[bytes]:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("fault", ["nothing arrives", "connections break", "nothing arrives and the broker is killed"])
+@pytest.mark.parametrize(
+    "fault", ["nothing arrives", "connections break", "nothing arrives and the broker is killed"]
+)
 def test_1918_after_the_network_was_gone_every_queue_goes_on_without_a_restart_of_its_consumer(
     fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -243,12 +269,16 @@ def test_1918_after_the_network_was_gone_every_queue_goes_on_without_a_restart_o
                 wanted.update(await send_to_all(mq, f"after {number}"))
                 await until(have_all)
 
-    with LocalCluster(partitions=True, topics={"T": 4}, broker={"flushDiskType": "SYNC_FLUSH"}) as mq:
+    with LocalCluster(
+        partitions=True, topics={"T": 4}, broker={"flushDiskType": "SYNC_FLUSH"}
+    ) as mq:
         run(scenario)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_1918_a_reader_that_begins_anew_leaves_out_nothing_that_waits_for_a_slow_listener(caplog: pytest.LogCaptureFixture) -> None:
+def test_1918_a_reader_that_begins_anew_leaves_out_nothing_that_waits_for_a_slow_listener(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     found: list[bytes] = []
     go_on = threading.Event()
 
@@ -258,7 +288,10 @@ def test_1918_a_reader_that_begins_anew_leaves_out_nothing_that_waits_for_a_slow
 
     async def scenario() -> None:
         consumer = PushConsumer(
-            mq.name_server, "g", listener, settings=ConsumerSettings(consume_from=FROM_FIRST.consume_from, in_order=True)
+            mq.name_server,
+            "g",
+            listener,
+            settings=ConsumerSettings(consume_from=FROM_FIRST.consume_from, in_order=True),
         )
         consumer.subscribe("T")
         async with consumer:
@@ -294,8 +327,10 @@ def test_1890_a_listener_that_never_comes_back_holds_up_its_own_message_only_and
         consumer.subscribe("T")
         async with consumer:
             await until(lambda: len(found) == 5)
-            (stuck,) = [queue for queue in (await consumer.explain()).queues if queue.queue.topic == "T"]
-            assert "with listeners or wait for them, the first is" in stuck.why
+            (stuck,) = [
+                queue for queue in (await consumer.explain()).queues if queue.queue.topic == "T"
+            ]
+            assert "being consumed or queued for it, the first is" in stuck.why
             await until(lambda: list(consumer.committed_offsets("T").values()) == [5])
             await until(lambda: found.count(b"0") == 2)  # it came again
 

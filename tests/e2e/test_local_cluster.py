@@ -1,4 +1,6 @@
-"""`with LocalCluster() as mq:`: real servers for a test, and nothing of them afterwards, however it ends."""
+"""`with LocalCluster() as mq:`: real servers for a test, and nothing of them afterwards, however it
+ends.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from local_cluster_room import bodies, nothing_left, route, send, until
-from orbitmq.common.errors import ConfigurationError, RequestRefused
-from orbitmq.common.service import StartFailed
+from orbitmq.common.errors import ConfigurationError, RequestRefusedError
+from orbitmq.common.service import StartFailedError
 from orbitmq.testing import LocalCluster, ManualClock
+from support.common.waiting import wait_until
+from support.embedded.local_cluster import bodies, nothing_left, route, send
 
 
 def test_what_is_sent_is_read_and_the_name_server_knows_where() -> None:
@@ -44,7 +47,9 @@ def test_several_brokers_have_names_stores_and_topics_of_their_own() -> None:
 def test_a_list_of_topics_gets_four_queues_each_and_a_refused_name_says_why() -> None:
     with LocalCluster(topics=["orders"]) as mq:
         assert route(mq, "orders") == {"broker-a": 4}
-        with pytest.raises(RequestRefused, match=r"broker-a does not make the topic: .*bad name"):
+        with pytest.raises(
+            RequestRefusedError, match=r"broker-a refused to create the topic: .*bad name"
+        ):
             mq.create_topic("bad name")
 
 
@@ -71,16 +76,27 @@ def test_two_clusters_live_beside_each_other_and_one_may_be_started_again() -> N
 
 
 def test_keys_of_the_configuration_reach_every_broker() -> None:
-    with LocalCluster(brokers=2, broker={"autoCreateTopicEnable": "false"}) as mq, pytest.raises(AssertionError, match="not exist"):
+    with (
+        LocalCluster(brokers=2, broker={"autoCreateTopicEnable": "false"}) as mq,
+        pytest.raises(AssertionError, match="not exist"),
+    ):
         send(mq, b"x", broker="broker-b")
 
 
-@pytest.mark.parametrize("options", [{}, {"brokers": 3}, {"partitions": True}, {"virtual_clock": True}, {"processes": True}])
-def test_thread_ports_processes_and_folders_are_gone_afterwards(tmp_path: Path, options: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"brokers": 3}, {"partitions": True}, {"virtual_clock": True}, {"processes": True}],
+)
+def test_thread_ports_processes_and_folders_are_gone_afterwards(
+    tmp_path: Path, options: dict[str, object]
+) -> None:
     with nothing_left(tmp_path):
         with LocalCluster(**options) as mq:  # type: ignore[arg-type]
             send(mq, b"x", broker=mq.brokers[-1])
-            ports = [int(address.partition(":")[2]) for address in (mq.name_server, *map(mq.broker_address, mq.brokers))]
+            ports = [
+                int(address.partition(":")[2])
+                for address in (mq.name_server, *map(mq.broker_address, mq.brokers))
+            ]
             assert list(tmp_path.iterdir())
         for port in ports:
             socket.create_server(("127.0.0.1", port)).close()
@@ -101,18 +117,27 @@ def test_they_are_gone_too_when_the_test_fails_with_a_broker_killed(tmp_path: Pa
     [
         ({"broker": {"flushDiskType": "SOMETIMES"}}, "flushDiskType"),
         ({"topics": ["bad name"]}, "bad name"),
-        ({"broker": {"brokerRole": "NOBODY"}, "processes": True}, "ended instead of coming up"),
+        ({"broker": {"brokerRole": "NOBODY"}, "processes": True}, "ended instead of starting"),
     ],
 )
-def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path, options: dict[str, object], why: str) -> None:
-    with nothing_left(tmp_path), pytest.raises((StartFailed, RequestRefused), match=why), LocalCluster(**options):  # type: ignore[arg-type]
+def test_a_start_that_fails_says_why_and_leaves_nothing(
+    tmp_path: Path, options: dict[str, object], why: str
+) -> None:
+    with (
+        nothing_left(tmp_path),
+        pytest.raises((StartFailedError, RequestRefusedError), match=why),
+        LocalCluster(**options),  # type: ignore[arg-type, arg-type, arg-type, arg-type, arg-type, arg-type]
+    ):
         pass
 
 
 def test_a_start_whose_port_is_taken_leaves_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, nothing_left(tmp_path):
         port = taken.getsockname()[1]
-        with pytest.raises(StartFailed, match=f"name server did not start: .*{port}"), LocalCluster(name_server_port=port):
+        with (
+            pytest.raises(StartFailedError, match=f"name server did not start: .*{port}"),
+            LocalCluster(name_server_port=port),
+        ):
             pass
 
 
@@ -147,16 +172,21 @@ def test_an_end_that_is_given_up_leaves_nothing_either(tmp_path: Path) -> None:
     ("options", "why"),
     [
         ({"brokers": 0}, "brokers=0"),
-        ({"brokers": "broker-a"}, "a list of names"),
-        ({"brokers": ["a", "a"]}, "that differ"),
-        ({"broker": {"listenPort": "1"}}, "listenPort: LocalCluster sets that itself"),
+        ({"brokers": "broker-a"}, "a list of distinct names"),
+        ({"brokers": ["a", "a"]}, "distinct names"),
+        ({"broker": {"listenPort": "1"}}, "listenPort: LocalCluster sets this itself"),
         ({"topics": "orders"}, "a list of names"),
         ({"processes": True, "virtual_clock": True}, "the machine's clock"),
         ({"processes": True, "clock": ManualClock()}, "the machine's clock"),
-        ({"virtual_clock": True, "broker": {"enableShutdownGracefully": "true"}}, "time that stands still"),
+        (
+            {"virtual_clock": True, "broker": {"enableShutdownGracefully": "true"}},
+            "a clock that stands still",
+        ),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_starts(options: dict[str, object], why: str) -> None:
+def test_what_cannot_be_is_refused_before_anything_starts(
+    options: dict[str, object], why: str
+) -> None:
     with pytest.raises(ConfigurationError, match=why):
         LocalCluster(**options)  # type: ignore[arg-type]
 
@@ -165,8 +195,19 @@ def test_what_cannot_be_is_refused_before_anything_starts(options: dict[str, obj
 def test_before_its_start_and_after_its_end_a_cluster_says_so() -> None:
     mq = LocalCluster(virtual_clock=True, partitions=True)
     for _ in range(2):
-        for call in (lambda: mq.create_topic("T"), lambda: mq.advance(1), mq.kill, mq.restart, mq.partition, mq.broker_address, mq.store):
-            with pytest.raises(RuntimeError, match=r"not started, or its end was: use it as `with LocalCluster\(\) as mq:`"):
+        for call in (
+            lambda: mq.create_topic("T"),
+            lambda: mq.advance(1),
+            mq.kill,
+            mq.restart,
+            mq.partition,
+            mq.broker_address,
+            mq.store,
+        ):
+            with pytest.raises(
+                RuntimeError,
+                match=r"the cluster is not running: use it as `with LocalCluster\(\) as mq:`",
+            ):
                 call()
         mq.heal()
         gc.collect()  # a coroutine that nobody awaited says so now
@@ -179,13 +220,13 @@ def test_a_cluster_that_is_not_started_and_a_broker_that_is_not_there_are_named(
     with pytest.raises(RuntimeError, match="with LocalCluster"):
         _ = mq.name_server
     with mq:
-        with pytest.raises(ValueError, match="no broker 'broker-z' here, but broker-a"):
+        with pytest.raises(ValueError, match="no broker 'broker-z'; the brokers are broker-a"):
             mq.kill("broker-z")
         with pytest.raises(ConfigurationError, match="partitions=True"):
             mq.partition()
         with pytest.raises(ConfigurationError, match="virtual_clock=True"):
             mq.advance(1)
-        with pytest.raises(RuntimeError, match="started already"):
+        with pytest.raises(RuntimeError, match="already started"):
             mq.__enter__()
         send(mq, b"it goes on")
 
@@ -200,8 +241,12 @@ with LocalCluster(processes=True) as mq:
 
 
 def test_brokers_that_are_processes_end_with_a_test_process_that_is_killed(tmp_path: Path) -> None:
-    environment = os.environ | {"TMPDIR": str(tmp_path)}  # nobody is left who could remove its folder
-    with subprocess.Popen([sys.executable, "-c", _HOLDER], stdout=subprocess.PIPE, text=True, env=environment) as holder:
+    environment = os.environ | {
+        "TMPDIR": str(tmp_path)
+    }  # nobody is left who could remove its folder
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLDER], stdout=subprocess.PIPE, text=True, env=environment
+    ) as holder:
         assert holder.stdout is not None
         host, _, port = holder.stdout.readline().strip().partition(":")
         socket.create_connection((host, int(port)), 5).close()
@@ -211,4 +256,4 @@ def test_brokers_that_are_processes_end_with_a_test_process_that_is_killed(tmp_p
             with socket.socket() as probe:
                 return probe.connect_ex((host, int(port))) != 0
 
-        until(is_gone, "the broker ends")
+        wait_until(is_gone, "the broker ends")

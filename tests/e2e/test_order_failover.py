@@ -1,4 +1,6 @@
-"""Order when a member of a group fails: whoever takes its queues over begins where it was, when nobody can be in the middle of them."""
+"""Order when a member of a group fails: whoever takes its queues over begins where it was, when
+nobody can be in the middle of them.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,10 @@ from dataclasses import replace
 import pytest
 
 from orbitmq import ClientSettings, Message, Producer, PushConsumer, ReceivedMessage
-from orbitmq.broker.queue_locks import LOCK_MS_MAX
+from orbitmq.broker.clients.queue_locks import LOCK_MS_MAX
 from orbitmq.testing import LocalCluster
-from ordered_member import SETTINGS, Line, OrderedMember, check_order, of
+from support.client.ordered_member import SETTINGS, Line, OrderedMember, check_order, of
+from support.common.waiting import until
 
 QUEUES = 4
 COUNT = 400
@@ -28,11 +31,6 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for happens in other processes
-        await asyncio.sleep(0.02)
-
-
 async def fill(mq: LocalCluster) -> None:
     async with Producer(mq.name_server) as producer:
         queues = await producer.queues("T")
@@ -41,7 +39,9 @@ async def fill(mq: LocalCluster) -> None:
 
 
 class Members:
-    """Those that consume here; what came to them, in that order, and whether two ever had the same queue."""
+    """Those that consume here; what came to them, in that order, and whether two ever had the same
+    queue.
+    """
 
     def __init__(self, mq: LocalCluster) -> None:
         self._mq = mq
@@ -51,7 +51,9 @@ class Members:
 
     def new(self, name: str) -> PushConsumer:
         settings = ClientSettings(name_servers=self._mq.name_server, instance_name=name)
-        consumer = PushConsumer(settings, "g", self._listen, settings=replace(SETTINGS, retry_pause_ms=50))
+        consumer = PushConsumer(
+            settings, "g", self._listen, settings=replace(SETTINGS, retry_pause_ms=50)
+        )
         consumer.subscribe("T")
         return consumer
 
@@ -78,8 +80,12 @@ def test_the_queues_of_a_member_whose_process_died_are_taken_over_when_its_locks
         assert not all_came(first.lines)
         members = Members(mq)
         async with members.new("second") as second:
-            await until(lambda: len([queue for queue in second.queues if queue.topic == "T"]) == QUEUES)
-            whys = [queue.why for queue in (await second.explain()).queues if queue.queue.topic == "T"]
+            await until(
+                lambda: len([queue for queue in second.queues if queue.topic == "T"]) == QUEUES
+            )
+            whys = [
+                queue.why for queue in (await second.explain()).queues if queue.queue.topic == "T"
+            ]
             assert [why.startswith(HELD) for why in whys] == [True] * QUEUES, whys
             await asyncio.to_thread(mq.advance_ms, LOCK_MS_MAX - 1)
             assert members.lines == []

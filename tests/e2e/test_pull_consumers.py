@@ -1,4 +1,6 @@
-"""A consumer that reads ahead and shares its queues: what it hands out, what it commits, what it shares, and where it goes on."""
+"""A consumer that reads ahead and shares its queues: what it hands out, what it commits, what it
+shares, and where it goes on.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,25 @@ import pytest
 
 from orbitmq import (
     CacheLimits,
+    InvalidStateError,
     LitePullConsumer,
     Message,
     MessageModel,
     MessageQueue,
-    NotFound,
+    NotFoundError,
     Producer,
-    WrongCall,
 )
 from orbitmq.testing import LocalCluster
-from pull_consumers_room import BY_HAND, FROM_FIRST, numbers, polled, run, send, subscribed, until
+from support.client.pull_consumers import (
+    BY_HAND,
+    FROM_FIRST,
+    numbers,
+    polled,
+    run,
+    send,
+    subscribed,
+)
+from support.common.waiting import until
 
 # -- messages
 
@@ -49,7 +60,9 @@ def test_only_messages_of_the_tags_come_and_the_others_count_as_consumed() -> No
             found = await polled(consumer, 10)
             assert {message.tags for message in found} == {"a", "b"}
             await consumer.commit()
-            assert sum([await consumer.committed(queue) or 0 for queue in consumer.assignment]) == 20
+            assert (
+                sum([await consumer.committed(queue) or 0 for queue in consumer.assignment]) == 20
+            )
 
     run(scenario)
 
@@ -73,8 +86,12 @@ def test_a_message_counts_as_consumed_when_the_next_is_asked_for() -> None:
                 seen.append(int(message.body))
                 if len(seen) == 11:
                     break
-        assert sorted(seen) == sorted([*range(10), seen[3]])  # the one that failed came again, and no other
-        async with subscribed(mq) as consumer:  # what the end of a block without an error left, counts too
+        assert sorted(seen) == sorted(
+            [*range(10), seen[3]]
+        )  # the one that failed came again, and no other
+        async with subscribed(
+            mq
+        ) as consumer:  # what the end of a block without an error left, counts too
             assert [await consumer.committed(queue) for queue in consumer.assignment] == [10]
 
     run(scenario, queues=1)
@@ -115,12 +132,18 @@ def test_closing_ends_a_loop_that_waits_for_messages() -> None:
 def test_reading_ahead_stops_at_the_limits_and_goes_on_when_there_is_room() -> None:
     async def scenario(mq: LocalCluster) -> None:
         await send(mq, range(100))
-        settings = replace(FROM_FIRST, pull_count=2, cached_count_max=12, limits=CacheLimits(count_max=4))
+        settings = replace(
+            FROM_FIRST, pull_count=2, cached_count_max=12, limits=CacheLimits(count_max=4)
+        )
         async with subscribed(mq, settings) as consumer:
 
             async def is_full() -> bool:
                 told = str(await consumer.explain())
-                return "messages are not finished, more than 4" in told or "messages of all queues wait to be asked for, 12 may" in told
+                return (
+                    "messages are unfinished, more than 4" in told
+                    or "messages of all queues are prefetched and not yet polled, the limit is 12"
+                    in told
+                )
 
             await until(is_full)
             info = consumer.running_info()
@@ -150,12 +173,15 @@ def test_with_commits_by_hand_nothing_else_moves_the_offsets() -> None:
         async with subscribed(mq, BY_HAND) as consumer:
             assert numbers(await polled(consumer, 6)) == [4, 5, 6, 7, 8, 9]
             await consumer.commit({queue: 2})
-            with pytest.raises(WrongCall, match="-1 is no offset"):
+            with pytest.raises(InvalidStateError, match="-1 is not a valid offset"):
                 await consumer.commit({queue: -1})
-            with pytest.raises(WrongCall, match=r"11 is no offset of .* yet: 10 is that of the next message"):
+            with pytest.raises(
+                InvalidStateError,
+                match=r"11 is not yet an offset of .*: the next message will have 10",
+            ):
                 await consumer.commit({queue: 11})
             assert await consumer.committed(queue) == 2
-            with pytest.raises(WrongCall, match="is not read by this consumer"):
+            with pytest.raises(InvalidStateError, match="is not assigned to this consumer"):
                 await consumer.commit({queue: 3, MessageQueue("T", "broker-a", 7): 0})
         async with subscribed(mq, BY_HAND) as consumer:
             assert numbers(await polled(consumer, 8)) == [2, 3, 4, 5, 6, 7, 8, 9]
@@ -227,7 +253,9 @@ def test_members_share_and_share_anew_and_every_message_comes_once() -> None:
 
     async def are_shared(*consumers: LitePullConsumer) -> bool:
         parts = [consumer.assignment for consumer in consumers]
-        return all(parts) and sum(map(len, parts)) == len(frozenset[MessageQueue]().union(*parts)) == 4
+        return (
+            all(parts) and sum(map(len, parts)) == len(frozenset[MessageQueue]().union(*parts)) == 4
+        )
 
     run(scenario)
 
@@ -237,7 +265,9 @@ def test_a_queue_that_another_member_gets_begins_where_this_one_was() -> None:
         await send(mq, range(40))
         async with subscribed(mq) as first:
             taken = await polled(first, 10)
-            taken += await polled(first, 5, 5)  # by which the ten count as consumed, and these five do not
+            taken += await polled(
+                first, 5, 5
+            )  # by which the ten count as consumed, and these five do not
             held = {(message.queue, message.queue_offset) for message in taken[10:]}
             async with subscribed(mq) as second:
 
@@ -256,12 +286,23 @@ def test_a_queue_that_another_member_gets_begins_where_this_one_was() -> None:
     run(scenario)
 
 
-def test_everybody_gets_everything_of_a_group_that_broadcasts_and_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_everybody_gets_everything_of_a_group_that_broadcasts_and_goes_on_after_a_restart(
+    tmp_path: Path,
+) -> None:
     async def scenario(mq: LocalCluster) -> None:
         await send(mq, range(10))
-        all_of = [replace(FROM_FIRST, message_model=MessageModel.BROADCASTING, offsets_folder=tmp_path / name) for name in ("a", "b")]
+        all_of = [
+            replace(
+                FROM_FIRST, message_model=MessageModel.BROADCASTING, offsets_folder=tmp_path / name
+            )
+            for name in ("a", "b")
+        ]
         async with subscribed(mq, all_of[0]) as first, subscribed(mq, all_of[1]) as second:
-            assert numbers(await polled(first, 10)) == numbers(await polled(second, 10)) == list(range(10))
+            assert (
+                numbers(await polled(first, 10))
+                == numbers(await polled(second, 10))
+                == list(range(10))
+            )
         await send(mq, range(10, 15))
         async with subscribed(mq, all_of[0]) as first:
             assert numbers(await polled(first, 5)) == list(range(10, 15))
@@ -301,7 +342,7 @@ def test_queues_of_several_topics_are_assigned_together() -> None:
                 await producer.send(Message("U", b"%d" % number))
         async with LitePullConsumer(mq.name_server, "g", settings=FROM_FIRST) as consumer:
             wanted = [*await consumer.queues("T"), *await consumer.queues("U")]
-            with pytest.raises(NotFound, match="topic U has no"):
+            with pytest.raises(NotFoundError, match="topic U has no"):
                 await consumer.assign([*wanted, MessageQueue("U", "broker-a", 2)])
             await consumer.assign(wanted)
             assert consumer.assignment == set(wanted)
@@ -313,17 +354,19 @@ def test_queues_of_several_topics_are_assigned_together() -> None:
 def test_who_is_assigned_queues_cannot_subscribe_and_the_other_way_round() -> None:
     async def scenario(mq: LocalCluster) -> None:
         async with subscribed(mq) as consumer:
-            with pytest.raises(WrongCall, match="shares the queues of what it subscribes"):
+            with pytest.raises(InvalidStateError, match="this consumer uses subscribe"):
                 await consumer.assign(await consumer.queues("T"))
         async with LitePullConsumer(mq.name_server, "g") as consumer:
-            with pytest.raises(WrongCall, match=r"subscribe\(\) to a topic, or assign\(\) queues first"):
+            with pytest.raises(
+                InvalidStateError, match=r"subscribe\(\) to a topic, or assign\(\) queues first"
+            ):
                 await consumer.poll()
-            with pytest.raises(NotFound, match="no route to topic missing"):
+            with pytest.raises(NotFoundError, match="no route to topic missing"):
                 await consumer.assign([MessageQueue("missing", "broker-a", 0)])
-            with pytest.raises(NotFound, match=r"has no .*queue_id=9"):
+            with pytest.raises(NotFoundError, match=r"has no .*queue_id=9"):
                 await consumer.assign([MessageQueue("T", "broker-a", 9)])
             await consumer.assign(await consumer.queues("T"))
-            with pytest.raises(WrongCall, match="has the queues of assign"):
+            with pytest.raises(InvalidStateError, match="this consumer uses assign"):
                 consumer.subscribe("T")
 
     run(scenario)
@@ -350,9 +393,12 @@ def test_it_goes_on_wherever_it_is_told_to() -> None:
             again = await polled(consumer, 1, 1)
             assert again[0].stored_at_ms >= found[5].stored_at_ms
             assert again[0].queue_offset <= 5
-            with pytest.raises(WrongCall, match="has no offset 12: its first is 0, and 11 is that of the next message to come"):
+            with pytest.raises(
+                InvalidStateError,
+                match=("has no offset 12: it ranges from 0 to 11, the next message to arrive"),
+            ):
                 await consumer.seek(queue, 12)
-            with pytest.raises(WrongCall, match="is not read by this consumer"):
+            with pytest.raises(InvalidStateError, match="is not assigned to this consumer"):
                 await consumer.seek(MessageQueue("T", "broker-a", 3), 0)
             assert consumer.position(queue) == again[0].queue_offset + 1
             await consumer.seek(queue, 3)  # and what is committed goes back too
@@ -371,10 +417,10 @@ def test_nothing_comes_of_a_queue_that_is_paused() -> None:
             found = await polled(consumer, 20)
             assert not {message.queue for message in found} & set(paused)
             assert await consumer.poll(timeout_ms=0) == []
-            assert "it is paused; resume() lets it go on" in str(await consumer.explain())
+            assert "it is paused: call resume() to continue" in str(await consumer.explain())
             consumer.resume(paused)
             assert numbers(found + await polled(consumer, 20)) == list(range(40))
-            with pytest.raises(WrongCall, match="is not read by this consumer"):
+            with pytest.raises(InvalidStateError, match="is not assigned to this consumer"):
                 consumer.pause([MessageQueue("T", "broker-a", 9)])
 
     run(scenario)

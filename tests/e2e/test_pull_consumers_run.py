@@ -1,4 +1,6 @@
-"""Consumers that ask for messages, in use: wrong calls, operators, brokers that come back, observers, namespaces; and the plain one."""
+"""Consumers that ask for messages, in use: wrong calls, operators, brokers that come back,
+observers, namespaces; and the plain one.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from orbitmq import (
     Admin,
     ClientSettings,
     ConfigurationError,
+    InvalidStateError,
     LitePullConsumer,
     LitePullSettings,
     Message,
@@ -19,11 +22,10 @@ from orbitmq import (
     PullConsumer,
     PullStatus,
     ReceivedMessage,
-    RequestRefused,
-    WrongCall,
+    RequestRefusedError,
 )
-from orbitmq.admin.positions import Edge
-from orbitmq.client.observers import Outcome
+from orbitmq.admin.positions import QueueEdge
+from orbitmq.client.observers import ConsumeOutcome
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.admin_topics import read_offset, read_queue_table
 from orbitmq.protocol.bodies.running_info import ConsumerRunningInfo
@@ -33,7 +35,7 @@ from orbitmq.protocol.headers.base import Header
 from orbitmq.protocol.headers.clients import GetConsumerRunningInfoRequestHeader
 from orbitmq.protocol.headers.offsets import GetConsumerStatusRequestHeader
 from orbitmq.testing import LocalCluster
-from pull_consumers_room import FROM_FIRST, numbers, polled, run, send, subscribed
+from support.client.pull_consumers import FROM_FIRST, numbers, polled, run, send, subscribed
 
 # -- wrong calls
 
@@ -41,17 +43,17 @@ from pull_consumers_room import FROM_FIRST, numbers, polled, run, send, subscrib
 def test_calls_at_the_wrong_time_say_what_to_do() -> None:
     async def scenario(mq: LocalCluster) -> None:
         consumer = subscribed(mq)
-        with pytest.raises(WrongCall, match="not started, or closed"):
+        with pytest.raises(InvalidStateError, match="not started or is closed"):
             await consumer.poll()
         async with consumer:
             waiting = asyncio.create_task(consumer.poll(timeout_ms=60_000))
             await asyncio.sleep(0)
-            with pytest.raises(WrongCall, match="another task waits"):
+            with pytest.raises(InvalidStateError, match="another task is polling"):
                 await consumer.poll()
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
             assert await consumer.poll(timeout_ms=0) == []
-        with pytest.raises(WrongCall, match="not started, or closed"):
+        with pytest.raises(InvalidStateError, match="not started or is closed"):
             await consumer.poll()
         assert [message async for message in consumer] == []
 
@@ -59,7 +61,7 @@ def test_calls_at_the_wrong_time_say_what_to_do() -> None:
 
 
 def test_settings_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="auto_commit_ms is 10; the least is 1000"):
+    with pytest.raises(ConfigurationError, match="auto_commit_ms is 10: set at least 1000"):
         LitePullSettings(auto_commit_ms=10)
     with pytest.raises(ConfigurationError, match="timeout_ms is 20000"):
         LitePullSettings(timeout_ms=20_000)
@@ -82,13 +84,16 @@ def test_operators_see_it_and_send_it_elsewhere() -> None:
             assert set(info.queues) == consumer.assignment
             header = GetConsumerStatusRequestHeader(topic="T", group="g")
             answer = await consumer.session.ask(
-                mq.broker_address(), RemotingCommand.request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header)
+                mq.broker_address(),
+                RemotingCommand.request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header),
             )
             told = fastjson.loads(answer.body or b"{}")["consumerTable"][member.client_id]
             assert read_queue_table(told, read_offset) == dict.fromkeys(consumer.assignment, 5)
-            with pytest.raises(RequestRefused, match="group g pulls its messages and has no listener"):
+            with pytest.raises(
+                RequestRefusedError, match="group g pulls its messages and has no listener"
+            ):
                 await admin.messages.consume_directly("g", member.client_id, messages[0])
-            await admin.offsets.reset("g", "T", Edge.FIRST)
+            await admin.offsets.reset("g", "T", QueueEdge.FIRST)
             assert numbers(await polled(consumer, 20)) == list(range(20))
 
     run(scenario)
@@ -106,7 +111,9 @@ def test_it_goes_on_when_a_broker_comes_back() -> None:
     run(scenario)
 
 
-def test_observers_hear_of_every_message_when_it_is_handed_out_and_when_it_counts_as_consumed() -> None:
+def test_observers_hear_of_every_message_when_it_is_handed_out_and_when_it_counts_as_consumed() -> (
+    None
+):
     class Log:
         def __init__(self) -> None:
             self.told: list[tuple[str, int]] = []
@@ -114,7 +121,13 @@ def test_observers_hear_of_every_message_when_it_is_handed_out_and_when_it_count
         def consuming(self, group: str, messages: Sequence[ReceivedMessage]) -> None:
             self.told.append((group, len(messages)))
 
-        def consumed(self, group: str, messages: Sequence[ReceivedMessage], outcome: Outcome, cost_ms: int) -> None:
+        def consumed(
+            self,
+            group: str,
+            messages: Sequence[ReceivedMessage],
+            outcome: ConsumeOutcome,
+            cost_ms: int,
+        ) -> None:
             self.told.append((outcome.name, len(messages)))
 
     async def scenario(mq: LocalCluster) -> None:
@@ -193,19 +206,30 @@ def test_operators_see_a_plain_consumer_and_what_it_committed() -> None:
             await consumer.update_offset(queue, 3)
 
             async def ask(code: int, header: Header) -> bytes:
-                return (await consumer.session.ask(mq.broker_address(), RemotingCommand.request(code, header))).body or b""
+                return (
+                    await consumer.session.ask(
+                        mq.broker_address(), RemotingCommand.request(code, header)
+                    )
+                ).body or b""
 
             client_id = consumer.session.client_id
             running = GetConsumerRunningInfoRequestHeader(consumer_group="g", client_id=client_id)
-            info = ConsumerRunningInfo.decode(await ask(RequestCode.GET_CONSUMER_RUNNING_INFO, running))
-            assert (info.properties["PROP_CONSUME_TYPE"], dict(info.queues)) == ("CONSUME_ACTIVELY", {})
+            info = ConsumerRunningInfo.decode(
+                await ask(RequestCode.GET_CONSUMER_RUNNING_INFO, running)
+            )
+            assert (info.properties["PROP_CONSUME_TYPE"], dict(info.queues)) == (
+                "CONSUME_ACTIVELY",
+                {},
+            )
             status = GetConsumerStatusRequestHeader(topic="T", group="g")
-            told = fastjson.loads(await ask(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, status))["consumerTable"][client_id]
+            told = fastjson.loads(
+                await ask(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, status)
+            )["consumerTable"][client_id]
             assert read_queue_table(told, read_offset) == {queue: 3}
             found = await consumer.pull(queue, 0)
-            with pytest.raises(RequestRefused, match="has no listener"):
+            with pytest.raises(RequestRefusedError, match="has no listener"):
                 await admin.messages.consume_directly("g", client_id, found.messages[0])
-            await admin.offsets.reset("g", "T", Edge.FIRST)
+            await admin.offsets.reset("g", "T", QueueEdge.FIRST)
             assert await consumer.fetch_offset(queue) == 0
 
     run(scenario, queues=1)

@@ -37,11 +37,17 @@ class Project:
         self._site = folder / "site"
         info = self._site / "orbitmq-1.0.dist-info"
         info.mkdir(parents=True)
-        points = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
+        points = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]["entry-points"][
+            "pytest11"
+        ]
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: orbitmq\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text("[pytest11]\n" + "".join(f"{name} = {value}\n" for name, value in points.items()))
+        (info / "entry_points.txt").write_text(
+            "[pytest11]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
+        )
         sources = sorted((HERE / "src").rglob("*.py"))
-        (info / "RECORD").write_text("".join(f"{path.relative_to(HERE / 'src')},,\n" for path in sources))
+        (info / "RECORD").write_text(
+            "".join(f"{path.relative_to(HERE / 'src')},,\n" for path in sources)
+        )
 
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(dedent(text))
@@ -49,10 +55,31 @@ class Project:
     def pytest(self, *arguments: str) -> str:
         """What pytest says there, all of whose tests must pass."""
         path = os.pathsep.join((str(self._site), str(HERE / "src")))
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
-        command = [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider", "-W", "error", *arguments]
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTEST", "COV"))
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--strict-markers",
+            "-p",
+            "no:cacheprovider",
+            "-W",
+            "error",
+            *arguments,
+        ]
         told = subprocess.run(
-            command, cwd=self.folder, env=environment | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=110, check=False
+            command,
+            cwd=self.folder,
+            env=environment | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
         )
         assert told.returncode == 0, told.stdout + told.stderr
         return told.stdout
@@ -63,6 +90,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_fixtures_give_clusters_as_markers_ask_for_them(project: Project) -> None:
     project.write("asks.py", SENDS)
     project.write(

@@ -1,4 +1,6 @@
-"""`subscriptionConflict`: a consumer that wants other messages than its group is shown or kept out, and hears why."""
+"""`subscriptionConflict`: a consumer that wants other messages than its group is shown or kept out,
+and hears why.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,10 @@ from collections import Counter
 
 import pytest
 
-from client_library_room import FROM_FIRST, until
 from orbitmq import Admin, ClientSettings, Message, Producer, PushConsumer
 from orbitmq.testing import LocalCluster
+from support.client.library import FROM_FIRST
+from support.common.waiting import until
 
 COUNT = 40
 
@@ -20,12 +23,21 @@ def test_a_consumer_that_wants_something_else_does_not_take_messages_away_from_i
 ) -> None:
     async def scenario(mq: LocalCluster) -> None:
         def settings(name: str) -> ClientSettings:
-            return ClientSettings(name_servers=mq.name_server, timeout_ms=20_000, instance_name=name, heartbeat_ms=200)
+            return ClientSettings(
+                name_servers=mq.name_server, timeout_ms=20_000, instance_name=name, heartbeat_ms=200
+            )
 
         seen: Counter[bytes] = Counter()
-        first = PushConsumer(settings("first"), "g", lambda message: seen.update([message.body]), settings=FROM_FIRST)
+        first = PushConsumer(
+            settings("first"), "g", lambda message: seen.update([message.body]), settings=FROM_FIRST
+        )
         first.subscribe("T")
-        stranger = PushConsumer(settings("stranger"), "g", lambda message: seen.update([message.body]), settings=FROM_FIRST)
+        stranger = PushConsumer(
+            settings("stranger"),
+            "g",
+            lambda message: seen.update([message.body]),
+            settings=FROM_FIRST,
+        )
         stranger.subscribe("T", "x")
         async with Admin(settings("admin")) as admin, Producer(settings("p")) as producer, first:
             await stranger.start()
@@ -42,11 +54,17 @@ def test_a_consumer_that_wants_something_else_does_not_take_messages_away_from_i
                 assert set(seen.values()) == {1}
                 assert "is kept out: members of group g subscribe differently" in caplog.text
             await stranger.close()
-            while (await admin.groups.connections("g")).conflicts:  # noqa: ASYNC110 - a broker in another thread
-                await asyncio.sleep(0.02)
+
+            async def agree() -> bool:
+                return not (await admin.groups.connections("g")).conflicts
+
+            await until(agree, "no conflict is left")
 
     async def main() -> None:
-        async with asyncio.timeout(60), LocalCluster(topics={"T": 4}, broker={"subscriptionConflict": rule}) as mq:
+        async with (
+            asyncio.timeout(60),
+            LocalCluster(topics={"T": 4}, broker={"subscriptionConflict": rule}) as mq,
+        ):
             await scenario(mq)
 
     asyncio.run(main())

@@ -16,7 +16,9 @@ ADDRESS = r"127\.0\.0\.1:\d+"
 ENVIRONMENT = os.environ | {
     "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
     "PYTHONPATH": str(HERE / "src"),
-    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # where the package is not installed, nothing but -p finds the plug-in
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": (
+        "1"
+    ),  # where the package is not installed, nothing but -p finds the plug-in
 }
 
 
@@ -26,17 +28,39 @@ def blocks(language: str) -> list[str]:
 
 
 def said(command: list[str], folder: Path) -> str:
-    told = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=110, check=False)
+    told = subprocess.run(
+        command,
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
     assert told.returncode == 0, told.stdout + told.stderr
     return told.stdout
 
 
+@pytest.mark.slow
 def test_the_python_examples_pass(tmp_path: Path) -> None:
     for code in blocks("python"):
         name = re.match(r"# (\w+\.py)\n", code)
         assert name is not None, code
         (tmp_path / name[1]).write_text(code)
-    told = said([sys.executable, "-m", "pytest", "-q", "-p", "orbitmq.testing.pytest_plugin", "-p", "no:cacheprovider", "."], tmp_path)
+    told = said(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "orbitmq.testing.pytest_plugin",
+            "-p",
+            "no:cacheprovider",
+            ".",
+        ],
+        tmp_path,
+    )
     assert "9 passed" in told
 
 

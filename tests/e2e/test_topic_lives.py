@@ -1,4 +1,6 @@
-"""A topic that is deleted stays deleted, and one that is created again has its new messages, whatever ends the broker in between."""
+"""A topic that is deleted stays deleted, and one that is created again has its new messages,
+whatever ends the broker in between.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from local_cluster_room import send
 from orbitmq import blocking
 from orbitmq.testing import LocalCluster
+from support.embedded.local_cluster import send
 
-SMALL = {"mappedFileSizeConsumeQueue": "600", "mappedFileSizeCommitLog": str(16 << 10), "flushDiskType": "SYNC_FLUSH"}
+SMALL = {
+    "mappedFileSizeConsumeQueue": "600",
+    "mappedFileSizeCommitLog": str(16 << 10),
+    "flushDiskType": "SYNC_FLUSH",
+}
 OLD = [b"old %d" % number for number in range(50)]
 NEW = [b"new %d" % number for number in range(10)]
 
@@ -36,7 +42,9 @@ def queue_files(mq: LocalCluster) -> list[Path]:
     return sorted((mq.store() / "consumequeue" / "T" / "0").iterdir())
 
 
-@pytest.mark.parametrize("ends", ["killed", "stopped", "killed, queues zeroed", "stopped, queues missing"])
+@pytest.mark.parametrize(
+    "ends", ["killed", "stopped", "killed, queues zeroed", "stopped, queues missing"]
+)
 def test_a_topic_that_was_created_again_has_its_new_messages_and_no_old_ones(ends: str) -> None:
     with LocalCluster(topics={"T": 1}, broker=SMALL) as mq:
         send(mq, *OLD)

@@ -1,4 +1,6 @@
-"""Losses and doubles of transactions that the original is known for, by the numbers of their reports: none of them happens here."""
+"""Losses and doubles of transactions that the original is known for, by the numbers of their
+reports: none of them happens here.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,33 @@ from typing import NamedTuple
 
 import pytest
 
-from installed_room import install, site_packages
 from orbitmq.client.messages import Message, SendResult
-from orbitmq.client.transaction_producer import TransactionProducer
+from orbitmq.client.producer.transaction_producer import TransactionProducer
 from orbitmq.message import properties
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.testing import LocalCluster
-from transactions_room import COMMIT, GIVEN_UP, HALF, OP, ROLLBACK, TOPIC, UNKNOWN, Desk, Ledger, order, run
+from support.broker.transactions import (
+    COMMIT,
+    GIVEN_UP,
+    HALF,
+    OP,
+    ROLLBACK,
+    TOPIC,
+    UNKNOWN,
+    Desk,
+    Ledger,
+    order,
+    run,
+)
+from support.common.installed_packages import install, site_packages
 
 INTERVAL_S = 30
 
 
 class Shop(NamedTuple):
-    """A broker whose time is moved by hand, a producer and what it says of its transactions, and somebody who looks."""
+    """A broker whose time is moved by hand, a producer and what it says of its transactions, and
+    somebody who looks.
+    """
 
     mq: LocalCluster
     ledger: Ledger
@@ -63,20 +79,24 @@ def in_shop(scenario: Callable[[Shop], Awaitable[None]], ledger: Ledger, **keys:
         run(main)
 
 
-def test_8158_1_a_producer_that_commits_after_it_was_asked_and_committed_commits_nothing_more() -> None:
+def test_8158_1_a_producer_that_commits_after_it_was_asked_and_committed_commits_nothing_more() -> (
+    None
+):
     async def scenario(shop: Shop) -> None:
         sent = await shop.begin()
         shop.next_round()
         await shop.desk.wait_for(b"open")
         answer = await shop.desk.end(sent, COMMIT)
         assert answer.code == ResponseCode.TRANSACTION_FAILED
-        assert "the first word counts" in str(answer.remark)
+        assert "the first decision counts" in str(answer.remark)
         assert await shop.desk.bodies() == [b"open"]
 
     in_shop(scenario, Ledger(open=[UNKNOWN, COMMIT]))
 
 
-def test_8158_2_a_producer_that_commits_after_it_was_asked_and_rolled_back_commits_nothing() -> None:
+def test_8158_2_a_producer_that_commits_after_it_was_asked_and_rolled_back_commits_nothing() -> (
+    None
+):
     async def scenario(shop: Shop) -> None:
         sent = await shop.begin()
         shop.next_round()
@@ -89,7 +109,9 @@ def test_8158_2_a_producer_that_commits_after_it_was_asked_and_rolled_back_commi
     in_shop(scenario, Ledger(open=[UNKNOWN, ROLLBACK]), flushDiskType="SYNC_FLUSH")
 
 
-def test_8158_3_nobody_is_asked_any_more_once_a_producer_that_was_asked_before_says_how_it_ended() -> None:
+def test_8158_3_nobody_is_asked_any_more_once_a_producer_that_was_asked_before_says_how_it_ended() -> (
+    None
+):
     async def scenario(shop: Shop) -> None:
         sent = await shop.begin()
         await shop.be_asked(1, 2)
@@ -102,7 +124,9 @@ def test_8158_3_nobody_is_asked_any_more_once_a_producer_that_was_asked_before_s
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_8158_4_one_that_was_given_up_ends_once_when_its_producer_comes_with_its_word_at_last(is_restarted: bool) -> None:
+def test_8158_4_one_that_was_given_up_ends_once_when_its_producer_comes_with_its_word_at_last(
+    is_restarted: bool,
+) -> None:
     async def scenario(shop: Shop) -> None:
         sent = await shop.begin()
         await shop.be_given_up()
@@ -131,7 +155,9 @@ def test_8158_4_the_first_word_counts_of_one_that_was_given_up_too() -> None:
     in_shop(scenario, Ledger(open=[UNKNOWN]), transactionCheckMax="1")
 
 
-def test_8311_1_one_that_ended_before_the_last_look_is_not_given_up_however_many_ended_before_it() -> None:
+def test_8311_1_one_that_ended_before_the_last_look_is_not_given_up_however_many_ended_before_it() -> (
+    None
+):
     keys = [f"order{number}" for number in range(200)]
 
     async def scenario(shop: Shop) -> None:
@@ -144,12 +170,18 @@ def test_8311_1_one_that_ended_before_the_last_look_is_not_given_up_however_many
         assert await shop.desk.bodies(GIVEN_UP) == []
         assert (await shop.desk.bodies())[-1] == b"open"
 
-    in_shop(scenario, Ledger(open=[UNKNOWN], **{key: [COMMIT] for key in keys}), transactionCheckMax="1")
+    in_shop(
+        scenario, Ledger(open=[UNKNOWN], **{key: [COMMIT] for key in keys}), transactionCheckMax="1"
+    )
 
 
-def test_8311_2_questions_are_counted_when_they_are_asked_and_not_while_a_message_wants_to_be_left_alone() -> None:
+def test_8311_2_questions_are_counted_when_they_are_asked_and_not_while_a_message_wants_to_be_left_alone() -> (
+    None
+):
     async def scenario(shop: Shop) -> None:
-        message = Message(TOPIC, b"open", keys="open", properties={properties.CHECK_IMMUNITY_TIME_S: "600"})
+        message = Message(
+            TOPIC, b"open", keys="open", properties={properties.CHECK_IMMUNITY_TIME_S: "600"}
+        )
         await shop.producer.send_in_transaction(message)
         shop.mq.advance(590)
         assert shop.ledger.asked == []
@@ -172,7 +204,9 @@ class Failing:
 """
 
 
-def test_9500_one_transaction_that_cannot_be_handled_stops_neither_the_others_nor_the_offsets(tmp_path: Path) -> None:
+def test_9500_one_transaction_that_cannot_be_handled_stops_neither_the_others_nor_the_offsets(
+    tmp_path: Path,
+) -> None:
     async def scenario(shop: Shop) -> None:
         for key in ("poison", "open"):
             await shop.begin(key)
@@ -180,8 +214,15 @@ def test_9500_one_transaction_that_cannot_be_handled_stops_neither_the_others_no
         await shop.desk.wait_for(b"open")
         assert shop.ledger.asked == ["open"]
         shop.mq.advance(20)
-        assert await shop.desk.done_until(HALF) == 2  # the first copy, of the one that cannot be handled
+        assert (
+            await shop.desk.done_until(HALF) == 2
+        )  # the first copy, of the one that cannot be handled
 
     with site_packages(tmp_path / "site") as site:
-        install(site, "failing_checks", "[orbitmq.transaction_checks]\nfailing = failing_checks:Failing\n", FAILING)
+        install(
+            site,
+            "failing_checks",
+            "[orbitmq.transaction_checks]\nfailing = failing_checks:Failing\n",
+            FAILING,
+        )
         in_shop(scenario, Ledger(poison=[UNKNOWN], open=[UNKNOWN, COMMIT]))

@@ -1,8 +1,9 @@
 """Fuzz target of the frame and command decoders, and its long run.
 
-`one_input` takes any bytes as what a peer sent. Whatever they are, the decoders give commands or ProtocolError, fast and slow
-decoder agree, and what was read can be written and read again. Run as a script it mutates the frames of `corpus` until the
-time is over: by atheris where it is installed, otherwise by its own mutator, whose seed it prints.
+`one_input` takes any bytes as what a peer sent. Whatever they are, the decoders give commands or
+ProtocolError, fast and slow decoder agree, and what was read can be written and read again. Run as
+a script it mutates the frames of `corpus` until the time is over: by atheris where it is installed,
+otherwise by its own mutator, whose seed it prints.
 """
 
 from __future__ import annotations
@@ -43,8 +44,28 @@ TOKENS = (
         b" ",
         b"\n",
     ),
-    *(b"null", b"true", b"-0", b"00", b"1e9", b"2147483648", b"-2147483649", b'"extFields":{', b'"language":"', b'"remark":"', b'""', b"'"),
-    *(b"\x00\x00\x00\x00", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff", b"\x00\x00\x00\x04", b"\x01\x00\x00\x15"),
+    *(
+        b"null",
+        b"true",
+        b"-0",
+        b"00",
+        b"1e9",
+        b"2147483648",
+        b"-2147483649",
+        b'"extFields":{',
+        b'"language":"',
+        b'"remark":"',
+        b'""',
+        b"'",
+    ),
+    *(
+        b"\x00\x00\x00\x00",
+        b"\x7f\xff\xff\xff",
+        b"\x80\x00\x00\x00",
+        b"\xff\xff\xff\xff",
+        b"\x00\x00\x00\x04",
+        b"\x01\x00\x00\x15",
+    ),
 )
 
 
@@ -72,7 +93,9 @@ def _read(buffer: bytearray) -> list[RemotingCommand]:
 
 
 def _read_in_two(data: bytes, cut: int) -> list[RemotingCommand]:
-    """The same as from a connection: what is not consumed of the first piece is kept for the second."""
+    """The same as from a connection: what is not consumed of the first piece is kept for the
+    second.
+    """
     commands: list[RemotingCommand] = []
     pending = bytearray()
     with contextlib.suppress(ProtocolError):
@@ -92,7 +115,9 @@ def _check_command(command: RemotingCommand) -> None:
     again = frame.decode_one(written)
     if _is_text(command):
         assert again == command, (again, command)
-    general = header_json.encode if command.serialize_type is SerializeType.JSON else header_binary.encode
+    general = (
+        header_json.encode if command.serialize_type is SerializeType.JSON else header_binary.encode
+    )
     with contextlib.suppress(UnicodeEncodeError):  # what the kernel leaves to the general encoder
         assert header_write.write_frame(command)[8:] == general(command) + (command.body or b"")
     command.serialize_type = SerializeType(1 - command.serialize_type)
@@ -103,12 +128,18 @@ def _check_command(command: RemotingCommand) -> None:
 
 def _is_text(command: RemotingCommand) -> bool:
     """Whether every text is one: half a surrogate pair is replaced on its way out."""
-    texts = [command.remark or "", *(command.ext_fields or {}), *(command.ext_fields or {}).values()]
+    texts = [
+        command.remark or "",
+        *(command.ext_fields or {}),
+        *(command.ext_fields or {}).values(),
+    ]
     return not any("\ud800" <= character <= "\udfff" for text in texts for character in text)
 
 
 def _check_header(data: bytes) -> None:
-    """The bytes as a header alone: the fast decoder says nothing that the general one does not say."""
+    """The bytes as a header alone: the fast decoder says nothing that the general one does
+    not say.
+    """
     quick = header_scan.scan(data, 0, len(data))
     try:
         general = header_json.decode_general(data)
@@ -130,7 +161,9 @@ def corpus() -> list[bytes]:
 
 
 def mutations(seeds: list[bytes], choose: random.Random) -> Iterator[bytes]:
-    """Seeds with a few bytes changed, dropped, doubled or put in, for ever; half the time the frame's length is set right again."""
+    """Seeds with a few bytes changed, dropped, doubled or put in, for ever; half the time the
+    frame's length is set right again.
+    """
     while True:
         data = bytearray(choose.choice(seeds))
         for _ in range(choose.randint(1, 4)):
@@ -164,7 +197,9 @@ def _mutate(data: bytearray, seeds: list[bytes], choose: random.Random) -> None:
 
 
 def _run(seconds: float, seed: int) -> None:
-    """Mutate until the time is over; an input that breaks the target is shown, and its error raised."""
+    """Mutate until the time is over; an input that breaks the target is shown, and its error
+    raised.
+    """
     ends = time.monotonic() + seconds
     for count, data in enumerate(mutations(corpus(), random.Random(seed))):
         try:
@@ -187,7 +222,15 @@ def main() -> None:
         return
     import atheris
 
-    atheris.Setup([sys.argv[0], str(CORPUS), f"-max_total_time={arguments.seconds:.0f}", f"-seed={arguments.seed}"], one_input)
+    atheris.Setup(
+        [
+            sys.argv[0],
+            str(CORPUS),
+            f"-max_total_time={arguments.seconds:.0f}",
+            f"-seed={arguments.seed}",
+        ],
+        one_input,
+    )
     atheris.Fuzz()
 
 

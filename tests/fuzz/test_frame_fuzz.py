@@ -24,7 +24,9 @@ def test_the_corpus_itself_breaks_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_mutated_frames_break_nothing(seed: int) -> None:
-    for data in itertools.islice(frame_target.mutations(frame_target.corpus(), random.Random(seed)), 2500):
+    for data in itertools.islice(
+        frame_target.mutations(frame_target.corpus(), random.Random(seed)), 2500
+    ):
         frame_target.one_input(data)
 
 

@@ -1,6 +1,8 @@
-"""Brokers for real clients, the original and ours, each with a name server of its own; and the programs in `java/` that use them.
+"""Brokers for real clients, the original and ours, each with a name server of its own; and the
+programs in `java/` that use them.
 
-Invariant: both have the same name, the same cluster, the same topics and, but for their ports and folders, the same configuration.
+Invariant: both have the same name, the same cluster, the same topics and, but for their ports and
+folders, the same configuration.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from interop import apache, subject
-from interop.apache import Release, Server, wait_until
+from interop.apache import Release, Server
 from interop.frames import Request, ask
 from interop.programs import Admin
+from support.common.waiting import wait_until
 
 BROKER_NAME = "broker-a"
 SUITE_WITHIN_S = 300.0
@@ -34,8 +37,19 @@ class Cluster:
     def make_topics(self, queue_counts: Mapping[str, int]) -> None:
         """Make topics with so many queues, and wait until clients can find them."""
         for topic, count in queue_counts.items():
-            queues = {"readQueueNums": str(count), "writeQueueNums": str(count), "perm": "6", "topicFilterType": "SINGLE_TAG"}
-            header = {"topic": topic, "defaultTopic": "TBW102", **queues, "topicSysFlag": "0", "order": "false"}
+            queues = {
+                "readQueueNums": str(count),
+                "writeQueueNums": str(count),
+                "perm": "6",
+                "topicFilterType": "SINGLE_TAG",
+            }
+            header = {
+                "topic": topic,
+                "defaultTopic": "TBW102",
+                **queues,
+                "topicSysFlag": "0",
+                "order": "false",
+            }
             answer = ask(self.broker.address, Request(17, header))
             assert answer.code == 0, answer
         for topic in queue_counts:
@@ -45,20 +59,34 @@ class Cluster:
         return ask(self.name_server.address, Request(105, {"topic": topic})).code == 0
 
     def wait_registered(self) -> None:
-        wait_until(lambda: self.has_route(BROKER_NAME), "the broker is registered")  # each broker has a topic of its own name
+        wait_until(
+            lambda: self.has_route(BROKER_NAME), "the broker is registered"
+        )  # each broker has a topic of its own name
 
 
-def our_broker(home: Path, name_servers: list[str], settings: Mapping[str, object] | None = None) -> Server:
-    """A broker of ours with its files in `home`, configured as `apache.broker` configures the original."""
+def our_broker(
+    home: Path, name_servers: list[str], settings: Mapping[str, object] | None = None
+) -> Server:
+    """A broker of ours with its files in `home`, configured as `apache.broker` configures the
+    original.
+    """
     if subject.IS_ORIGINAL:
         return apache.broker(Release("5.5.0").fetch(), home, name_servers, settings=settings)
     home.mkdir(parents=True)
     port = apache.free_port((-2, 1))
-    own = {**apache.small_broker(home, port, name_servers), "brokerName": BROKER_NAME, "bindAddress": "127.0.0.1"}
+    own = {
+        **apache.small_broker(home, port, name_servers),
+        "brokerName": BROKER_NAME,
+        "bindAddress": "127.0.0.1",
+    }
     configuration = home / "broker.conf"
-    configuration.write_text("".join(f"{key}={value}\n" for key, value in {**own, **(settings or {})}.items()))
+    configuration.write_text(
+        "".join(f"{key}={value}\n" for key, value in {**own, **(settings or {})}.items())
+    )
     command = [str(Path(sys.executable).with_name("mqbroker")), "-c", str(configuration)]
-    return Server(command, port, home / "console.log", {"ROCKETMQ_HOME": str(home), "HOME": str(home)})
+    return Server(
+        command, port, home / "console.log", {"ROCKETMQ_HOME": str(home), "HOME": str(home)}
+    )
 
 
 @contextmanager
@@ -72,31 +100,51 @@ def our_cluster(home: Path, settings: Mapping[str, object] | None = None) -> Ite
 
 
 @contextmanager
-def original_cluster(release: Release, home: Path, settings: Mapping[str, object] | None = None) -> Iterator[Cluster]:
+def original_cluster(
+    release: Release, home: Path, settings: Mapping[str, object] | None = None
+) -> Iterator[Cluster]:
     """A name server and a broker of a release."""
     names = apache.name_server(release, home / "original-names")
-    original = Cluster(names, apache.broker(release, home / "original", [names.address], name=BROKER_NAME, settings=settings))
+    original = Cluster(
+        names,
+        apache.broker(
+            release, home / "original", [names.address], name=BROKER_NAME, settings=settings
+        ),
+    )
     with apache.running(names), apache.running(original.broker):
         original.wait_registered()
         yield original
 
 
 @contextmanager
-def clusters(release: Release, home: Path, settings: Mapping[str, object] | None = None) -> Iterator[tuple[Cluster, Cluster]]:
+def clusters(
+    release: Release, home: Path, settings: Mapping[str, object] | None = None
+) -> Iterator[tuple[Cluster, Cluster]]:
     """The original, and ours."""
-    with our_cluster(home / "ours", settings) as ours, original_cluster(release, home, settings) as original:
+    with (
+        our_cluster(home / "ours", settings) as ours,
+        original_cluster(release, home, settings) as original,
+    ):
         yield original, ours
 
 
-def suite(release: Release, home: Path, program: str, name_server: str, *scenarios: str) -> dict[str, Any]:
-    """Run scenarios of a suite in `java/` with the client of a release; the answers of each, by its name."""
+def suite(
+    release: Release, home: Path, program: str, name_server: str, *scenarios: str
+) -> dict[str, Any]:
+    """Run scenarios of a suite in `java/` with the client of a release; the answers of each, by its
+    name.
+    """
     command = release.java(home, program, name_server, *scenarios, compiled=True)
-    said = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=SUITE_WITHIN_S, check=False)
+    said = subprocess.run(
+        command, capture_output=True, encoding="utf-8", timeout=SUITE_WITHIN_S, check=False
+    )
     assert said.returncode == 0, f"{program} failed:\n{said.stdout[-3000:]}\n{said.stderr}"
     found = [json.loads(line) for line in said.stdout.splitlines() if line.startswith('{"answers"')]
     answers = {line["scenario"]: line["answers"] for line in found}
     for scenario in scenarios:
-        assert "failed" not in answers[scenario], f"{scenario}: {answers[scenario]}\n{said.stderr[-3000:]}"
+        assert "failed" not in answers[scenario], (
+            f"{scenario}: {answers[scenario]}\n{said.stderr[-3000:]}"
+        )
     return answers
 
 
@@ -106,7 +154,14 @@ def started(release: Release, home: Path, *arguments: str) -> Iterator[subproces
     command = release.java(home, *arguments, compiled=True)
     environment = {**os.environ, "ROCKETMQ_HOME": str(home)}
     with (home / "console.log").open("ab") as errors:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment, cwd=home)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+            cwd=home,
+        )
     with process:
         try:
             yield process
@@ -116,14 +171,18 @@ def started(release: Release, home: Path, *arguments: str) -> Iterator[subproces
 
 @contextmanager
 def admin(release: Release, home: Path) -> Iterator[Admin]:
-    """An `mqadmin` that lives as long as the block; the files that its commands write lie in `home`."""
+    """An `mqadmin` that lives as long as the block; the files that its commands write lie in
+    `home`.
+    """
     with started(release, home, "AdminShell") as process:
         yield Admin(process)
 
 
 @contextmanager
 def residents(release: Release, home: Path, name_server: str) -> Iterator[dict[str, str]]:
-    """A producer and a consumer that are online during the block, and the ids of the first message they exchanged."""
+    """A producer and a consumer that are online during the block, and the ids of the first message
+    they exchanged.
+    """
     with started(release, home, "Residents", name_server) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -2,9 +2,11 @@
 
 As `conversation` says, and in answers of brokers these may differ too, because they must:
 
-* a remark of ours may go on where the original's ends or says which page to read; where the original's is a Java exception, ours is in
+* a remark of ours may go on where the original's ends or says which page to read; where the
+  original's is a Java exception, ours is in
   words of our own;
-* rates; times: whether there is one must be equal, and -1 and 0 are none; how long something waited: whether it did at all;
+* rates; times: whether there is one must be equal, and -1 and 0 are none; how long something
+  waited: whether it did at all;
 * versions of tables, addresses with a port, folders;
 * in a record: the ports of its hosts, when it was stored, and the order of its properties.
 
@@ -22,10 +24,20 @@ from interop import subject
 from interop.conversation import Conversation
 from interop.frames import Answer, Request
 
-_NO_REMARK = re.compile(r"[\w.$]+(?:Exception|Error)\b|Cannot invoke ", re.DOTALL)  # Java's own words
+_NO_REMARK = re.compile(
+    r"[\w.$]+(?:Exception|Error)\b|Cannot invoke ", re.DOTALL
+)  # Java's own words
 _QUEUE_KEY = re.compile(r'\{"brokerName":"([^"]*)","queueId":(-?\d+),"topic":"([^"]*)"\}:')
 _BARE_KEY = re.compile(r"([{,])(-?\d+):")
-_SETS = ("topicList", "groupList", "consumeStatsList", "consumeTimeSpanSet", "offsetTable", "lockOKMQSet", "connectionSet")
+_SETS = (
+    "topicList",
+    "groupList",
+    "consumeStatsList",
+    "consumeTimeSpanSet",
+    "offsetTable",
+    "lockOKMQSet",
+    "connectionSet",
+)
 _PAGE_TO_READ = re.compile(r"[ ,]*\nSee http.*", re.DOTALL)
 _CHECK_POINT = struct.Struct(">7q")  # of the timer
 _TIMES = re.compile(r"time_?stamp", re.IGNORECASE)
@@ -34,7 +46,9 @@ _RECORD_MAGICS = (0xDAA320A7, 0xDAA320AB)
 
 
 def _json(body: bytes) -> Any:
-    """What the original's JSON says, whose keys may be objects and numbers; also when a text holds JSON."""
+    """What the original's JSON says, whose keys may be objects and numbers; also when a text holds
+    JSON.
+    """
     text = _QUEUE_KEY.sub(lambda match: f'"{match[1]}/{match[3]}/{match[2]}":', body.decode())
     return json.loads(_BARE_KEY.sub(r'\1"~\2":', text))
 
@@ -63,7 +77,9 @@ def _records(body: bytes) -> list[dict[str, Any]]:
 
 
 def _comparable(name: str, value: Any) -> Any:
-    """A value of an answer as it must be equal; `name` is that of the member or field that it is."""
+    """A value of an answer as it must be equal; `name` is that of the member or field that it
+    is.
+    """
     if isinstance(value, dict):
         if value.keys() == {"counter", "stateVersion", "timestamp"}:
             return "a version"
@@ -106,7 +122,10 @@ def _remarks_differ(original: str | None, ours: str | None, code: int) -> bool:
         return not ours
     if code == 0 or original is None:
         return original != ours
-    wanted, said = (_ADDRESS.sub("its address", remark or "") for remark in (_PAGE_TO_READ.sub("", original), ours))
+    wanted, said = (
+        _ADDRESS.sub("its address", remark or "")
+        for remark in (_PAGE_TO_READ.sub("", original), ours)
+    )
     return not said.startswith(wanted)
 
 
@@ -114,14 +133,26 @@ def _unequal(path: str, original: Any, ours: Any) -> list[str]:
     """Where two values differ, down to the members that do."""
     if isinstance(original, dict) and isinstance(ours, dict):
         keys = dict.fromkeys([*original, *ours])
-        return [line for key in keys for line in _unequal(f"{path}/{key}", original.get(key, "(absent)"), ours.get(key, "(absent)"))]
+        return [
+            line
+            for key in keys
+            for line in _unequal(
+                f"{path}/{key}", original.get(key, "(absent)"), ours.get(key, "(absent)")
+            )
+        ]
     return [] if original == ours else [f"{path}: original {original!r}, ours {ours!r}"]
 
 
 def broker_differences(original: Answer | None, ours: Answer | None) -> list[str]:
-    """What differs between two answers (None: the connection was closed instead), in words; empty when nothing does."""
+    """What differs between two answers (None: the connection was closed instead), in words; empty
+    when nothing does.
+    """
     if original is None or ours is None:
-        return [] if original is ours else [f"original: {original or 'closed'}", f"ours: {ours or 'closed'}"]
+        return (
+            []
+            if original is ours
+            else [f"original: {original or 'closed'}", f"ours: {ours or 'closed'}"]
+        )
     found = _unequal("", comparable(original), comparable(ours))
     if _remarks_differ(original.remark, ours.remark, original.code):
         found.append(f"/remark: original {original.remark!r}, ours {ours.remark!r}")
@@ -131,7 +162,9 @@ def broker_differences(original: Answer | None, ours: Answer | None) -> list[str
 class BrokerConversation(Conversation):
     """Asks two brokers the same over named connections, and keeps what differed until `check`."""
 
-    def ask(self, request: Request, *, on: str = "main", deviation: str | None = None) -> Answer | None:
+    def ask(
+        self, request: Request, *, on: str = "main", deviation: str | None = None
+    ) -> Answer | None:
         original, ours = self._both(request, on)
         differ = broker_differences(original, ours)
         if deviation is None and differ:
@@ -143,8 +176,13 @@ class BrokerConversation(Conversation):
         return original
 
     def ask_each(self, *requests: Request) -> tuple[Answer, Answer]:
-        """Ask each its own question, the original the first, and note what differs in the answers."""
-        original, ours = (connection.ask(request) for connection, request in zip(self.on("main"), requests, strict=True))
+        """Ask each its own question, the original the first, and note what differs in the
+        answers.
+        """
+        original, ours = (
+            connection.ask(request)
+            for connection, request in zip(self.on("main"), requests, strict=True)
+        )
         if differ := broker_differences(original, ours):
             self._note(requests[0], differ)
         return original, ours

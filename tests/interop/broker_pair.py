@@ -1,4 +1,6 @@
-"""The original broker beside ours, both as they are by default, and the rows of requests that both get."""
+"""The original broker beside ours, both as they are by default, and the rows of requests that both
+get.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interop import apache
-from interop.apache import Release, wait_until
+from interop.apache import Release
 from interop.broker_clients import our_broker
 from interop.broker_conversation import BrokerConversation
 from interop.frames import Connection, Request
+from support.common.waiting import wait_until
 
 MISSING = "a required field is missing: the original goes on without it, ours says which one it is"
 OWN_ID = "the id of a message says the port of its broker"
@@ -37,8 +40,12 @@ class Row(NamedTuple):
     deviation: str | None = None
 
 
-def row(code: int, fields: dict[str, str] | None = None, body: Any = b"", deviation: str | None = None) -> Row:
-    return Row(code, fields, body if isinstance(body, bytes) else json.dumps(body).encode(), deviation)
+def row(
+    code: int, fields: dict[str, str] | None = None, body: Any = b"", deviation: str | None = None
+) -> Row:
+    return Row(
+        code, fields, body if isinstance(body, bytes) else json.dumps(body).encode(), deviation
+    )
 
 
 def without(fields: dict[str, str], *names: str) -> dict[str, str]:
@@ -47,7 +54,11 @@ def without(fields: dict[str, str], *names: str) -> dict[str, str]:
 
 def sent(number: int, **changes: str) -> Row:
     """A message with two keys, tags and a unique key; by turns in queues 0 and 1."""
-    names = {"KEYS": f"k{number} all", "TAGS": "tag", "UNIQ_KEY": f"0A0000010000000000000000000000{number:02d}"}
+    names = {
+        "KEYS": f"k{number} all",
+        "TAGS": "tag",
+        "UNIQ_KEY": f"0A0000010000000000000000000000{number:02d}",
+    }
     fields = {
         "producerGroup": "p",
         "topic": "T",
@@ -82,13 +93,19 @@ def conversation(brokers: tuple[str, str]) -> Iterator[BrokerConversation]:
 
 @contextmanager
 def both_brokers(
-    release: Release, name_servers: tuple[str, str], home: Path, settings: Mapping[str, object] | None = None
+    release: Release,
+    name_servers: tuple[str, str],
+    home: Path,
+    settings: Mapping[str, object] | None = None,
 ) -> Iterator[tuple[str, str]]:
     """The addresses of the original and of ours, each with a name server of its own."""
     original = apache.broker(release, home / "original", [name_servers[0]], settings=settings)
     ours = our_broker(home / "ours", [name_servers[1]], settings)
     with apache.running(ours, original):
-        wait_until(lambda: all(_serves(server.address) for server in (original, ours)), "both brokers answer")
+        wait_until(
+            lambda: all(_serves(server.address) for server in (original, ours)),
+            "both brokers answer",
+        )
         yield original.address, ours.address
 
 

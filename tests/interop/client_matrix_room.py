@@ -1,6 +1,8 @@
-"""Clusters that the client library is tried with: the originals 5.5.0 and 4.9.7, and ours; with `mqadmin` and Java clients beside it.
+"""Clusters that the client library is tried with: the originals 5.5.0 and 4.9.7, and ours; with
+`mqadmin` and Java clients beside it.
 
-Invariant: whatever a room started has ended when its `with` block is left. `mqadmin` and Java clients start when they are first needed.
+Invariant: whatever a room started has ended when its `with` block is left. `mqadmin` and Java
+clients start when they are first needed.
 """
 
 from __future__ import annotations
@@ -28,13 +30,17 @@ from orbitmq import (
     PushConsumer,
     ReceivedMessage,
 )
-from orbitmq.client.listening import Listener
+from orbitmq.client.consumer.listeners import Listener
+from support.common.waiting import until
 
 ORIGINALS = ("5.5.0", "4.9.7")
 OURS = "ours"
 EVERY = (*ORIGINALS, OURS)
 JAVA_CLIENTS = ("5.5.0", "4.9.8")
-BESIDE_JAVA = (*((version, version) for version in ORIGINALS), *((OURS, version) for version in JAVA_CLIENTS))  # a broker, a client
+BESIDE_JAVA = (
+    *((version, version) for version in ORIGINALS),
+    *((OURS, version) for version in JAVA_CLIENTS),
+)  # a broker, a client
 SETTINGS: Mapping[str, object] = {
     "traceTopicEnable": "true",
     "enablePropertyFilter": "true",
@@ -57,7 +63,9 @@ class Room:
         self.name = name
         self.cluster = cluster
         self.home = home
-        self.client = ClientSettings(name_servers=cluster.name_server.address, timeout_ms=TIMEOUT_MS)
+        self.client = ClientSettings(
+            name_servers=cluster.name_server.address, timeout_ms=TIMEOUT_MS
+        )
         self._opened = opened
         self._admin: Admin | None = None
         self._peers: dict[str, JavaPeer] = {}
@@ -75,13 +83,19 @@ class Room:
     async def mqadmin(self, *words: str) -> str:
         """What the cluster's own `mqadmin` prints, that of 5.5.0 for ours."""
         if self._admin is None:
-            self._admin = self._opened.enter_context(admin(tools_of(self.name), self.home / "admin"))
+            self._admin = self._opened.enter_context(
+                admin(tools_of(self.name), self.home / "admin")
+            )
         return await asyncio.to_thread(self._admin, *words, "-n", self.cluster.name_server.address)
 
     def peer(self, version: str) -> JavaPeer:
         """The Java client of a release."""
         if version not in self._peers:
-            peer = java_peer(Release(version).fetch(), self.home / f"peer-{version}", self.cluster.name_server.address)
+            peer = java_peer(
+                Release(version).fetch(),
+                self.home / f"peer-{version}",
+                self.cluster.name_server.address,
+            )
             self._peers[version] = self._opened.enter_context(peer)
         return self._peers[version]
 
@@ -94,23 +108,40 @@ class Room:
         self.cluster.wait_registered()
 
     def producer(self, settings: ProducerSettings | None = None) -> Producer:
-        return Producer(self.client, settings=replace(settings or ProducerSettings(), timeout_ms=TIMEOUT_MS))
+        return Producer(
+            self.client, settings=replace(settings or ProducerSettings(), timeout_ms=TIMEOUT_MS)
+        )
 
-    def consumer(self, topic: str, listener: Listener, expression: str = "*", *, settings: ConsumerSettings = FROM_FIRST) -> PushConsumer:
+    def consumer(
+        self,
+        topic: str,
+        listener: Listener,
+        expression: str = "*",
+        *,
+        settings: ConsumerSettings = FROM_FIRST,
+    ) -> PushConsumer:
         """One that subscribes a topic, in the group that is called after it."""
         consumer = PushConsumer(self.client, f"consumers-of-{topic}", listener, settings=settings)
         consumer.subscribe(topic, expression)
         return consumer
 
     async def stored(self, topic: str, count: int) -> list[ReceivedMessage]:
-        """All that the queues of a topic have, queue by queue, once that is so many: originals answer before a message is in its queue."""
-        found: list[ReceivedMessage] = []
+        """All that the queues of a topic have, queue by queue, once that is so many: originals
+        answer before a message is in its queue.
+        """
         async with PullConsumer(self.client, "readers") as reader:
-            while len(found) < count:
-                await asyncio.sleep(0.02)
-                if self.cluster.has_route(topic):  # some topics come to be with their first message
-                    found = [message for queue in await reader.queues(topic) async for message in _all_of(reader, queue)]
-        return found
+
+            async def found() -> list[ReceivedMessage] | None:
+                if not self.cluster.has_route(topic):  # some come with their first message
+                    return None
+                messages = [
+                    message
+                    for queue in await reader.queues(topic)
+                    async for message in _all_of(reader, queue)
+                ]
+                return messages if len(messages) >= count else None
+
+            return await until(found, f"{count} messages in {topic}")
 
 
 async def _all_of(reader: PullConsumer, queue: MessageQueue) -> AsyncIterator[ReceivedMessage]:
@@ -122,9 +153,15 @@ async def _all_of(reader: PullConsumer, queue: MessageQueue) -> AsyncIterator[Re
             yield message
 
 
-def cluster_of(name: str, home: Path, settings: Mapping[str, object] | None = None) -> AbstractContextManager[Cluster]:
+def cluster_of(
+    name: str, home: Path, settings: Mapping[str, object] | None = None
+) -> AbstractContextManager[Cluster]:
     """A name server and a broker: ours, or those of the release of that name."""
-    return our_cluster(home, settings) if name == OURS else original_cluster(Release(name).fetch(), home, settings)
+    return (
+        our_cluster(home, settings)
+        if name == OURS
+        else original_cluster(Release(name).fetch(), home, settings)
+    )
 
 
 def tools_of(name: str) -> Release:
@@ -145,11 +182,6 @@ def run(scenario: Callable[[], Awaitable[None]], within_s: float = 60.0) -> None
             await scenario()
 
     asyncio.run(main())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for happens in other threads and processes
-        await asyncio.sleep(0.02)
 
 
 async def fill(producer: Producer, topic: str, *texts: str) -> None:

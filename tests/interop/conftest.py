@@ -1,4 +1,6 @@
-"""What the interop tests share: the releases of Apache RocketMQ, fetched once, and the original name server beside ours."""
+"""What the interop tests share: the releases of Apache RocketMQ, fetched once, and the original
+name server beside ours.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from interop.broker_conversation import BrokerConversation
 from interop.client_matrix_room import Room
 from interop.conversation import Conversation, forget_everything
 from interop.other_clients import StartClient
-from requirements_table import lack
+from support.common.requirements import lack
 
 
 def _fetched(version: str) -> Release:
@@ -47,7 +49,9 @@ def module_home(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtur
 
 
 @pytest.fixture(scope="package")
-def name_servers(apache_5: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def name_servers(
+    apache_5: Release, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, str]]:
     """The addresses of the original and of ours, both as they are by default."""
     home = tmp_path_factory.mktemp("name-servers")
     original = apache.name_server(apache_5, home / "original")
@@ -58,7 +62,9 @@ def name_servers(apache_5: Release, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def both(name_servers: tuple[str, str]) -> Iterator[Conversation]:
-    """A conversation with both that begins with nothing registered, and fails when they differed."""
+    """A conversation with both that begins with nothing registered, and fails when they
+    differed.
+    """
     for address in name_servers:
         forget_everything(address)
     talk = Conversation(*name_servers)
@@ -68,7 +74,9 @@ def both(name_servers: tuple[str, str]) -> Iterator[Conversation]:
 
 
 @pytest.fixture(scope="module")
-def broker_addresses(apache_5: Release, name_servers: tuple[str, str], module_home: Path) -> Iterator[tuple[str, str]]:
+def broker_addresses(
+    apache_5: Release, name_servers: tuple[str, str], module_home: Path
+) -> Iterator[tuple[str, str]]:
     """The original broker and ours, which one test module shares."""
     with broker_pair.both_brokers(apache_5, name_servers, module_home) as addresses:
         yield addresses
@@ -80,18 +88,30 @@ def both_brokers(broker_addresses: tuple[str, str]) -> Iterator[BrokerConversati
         yield talk
 
 
-_ORIGINALS = [pytest.param(name, marks=pytest.mark.needs("java", "maven")) for name in client_matrix_room.ORIGINALS]
+_ORIGINALS = [
+    pytest.param(name, marks=pytest.mark.needs("java", "maven"))
+    for name in client_matrix_room.ORIGINALS
+]
 
 
 @pytest.fixture(scope="session", params=[*_ORIGINALS, client_matrix_room.OURS])
-def room(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
-    """Each cluster that the client library is tried with: pytest runs the tests of all modules with one, then those with the next."""
-    with client_matrix_room.opened_room(request.param, tmp_path_factory.mktemp(f"clients-{request.param}")) as opened:
+def room(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Room]:
+    """Each cluster that the client library is tried with: pytest runs the tests of all modules with
+    one, then those with the next.
+    """
+    with client_matrix_room.opened_room(
+        request.param, tmp_path_factory.mktemp(f"clients-{request.param}")
+    ) as opened:
         yield opened
 
 
 @pytest.fixture(
-    params=[pytest.param(other_clients.GO, marks=pytest.mark.needs("go")), pytest.param(other_clients.CPP, marks=pytest.mark.needs("pip"))]
+    params=[
+        pytest.param(other_clients.GO, marks=pytest.mark.needs("go")),
+        pytest.param(other_clients.CPP, marks=pytest.mark.needs("pip")),
+    ]
 )
 def language(request: pytest.FixtureRequest) -> str:
     """Each language that Apache has a client for."""

@@ -1,6 +1,7 @@
 """Raw remoting frames over a plain socket: what a test sends, byte for byte, and what comes back.
 
-Written against the wire format alone and not with the codecs of the product, so that a fault there cannot hide here.
+Written against the wire format alone and not with the codecs of the product, so that a fault there
+cannot hide here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,22 @@ JSON_TYPE = 0
 BINARY_TYPE = 1
 V4_9_3 = 399  # the newest that gets routes in the dialect with unquoted numbers as keys
 V5_5_0 = 513
-_LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS")
+_LANGUAGES = (
+    "JAVA",
+    "CPP",
+    "DOTNET",
+    "PYTHON",
+    "DELPHI",
+    "ERLANG",
+    "RUBY",
+    "OTHER",
+    "HTTP",
+    "GO",
+    "PHP",
+    "OMS",
+    "RUST",
+    "NODE_JS",
+)
 
 
 class Closed(Exception):
@@ -38,15 +54,30 @@ class Request:
     header: bytes | None = None
 
     def __str__(self) -> str:
-        told = [f"request {self.code}", f"fields {self.fields}", f"body {self.body[:300]!r}", f"version {self.version}"]
+        told = [
+            f"request {self.code}",
+            f"fields {self.fields}",
+            f"body {self.body[:300]!r}",
+            f"version {self.version}",
+        ]
         return ", ".join(told) + (", binary header" if self.serialize_type == BINARY_TYPE else "")
 
     def encode(self, opaque: int) -> bytes:
         """The frame, length word included."""
         header = self.header
         if header is None:
-            header = self._binary_header(opaque) if self.serialize_type == BINARY_TYPE else self._json_header(opaque)
-        return struct.pack(">ii", 4 + len(header) + len(self.body), self.serialize_type << 24 | len(header)) + header + self.body
+            header = (
+                self._binary_header(opaque)
+                if self.serialize_type == BINARY_TYPE
+                else self._json_header(opaque)
+            )
+        return (
+            struct.pack(
+                ">ii", 4 + len(header) + len(self.body), self.serialize_type << 24 | len(header)
+            )
+            + header
+            + self.body
+        )
 
     def _json_header(self, opaque: int) -> bytes:
         members: dict[str, object] = {
@@ -63,8 +94,15 @@ class Request:
     def _binary_header(self, opaque: int) -> bytes:
         fields = b""
         for key, value in (self.fields or {}).items():
-            fields += struct.pack(">h", len(key.encode())) + key.encode() + struct.pack(">i", len(value.encode())) + value.encode()
-        fixed = struct.pack(">hbhii", self.code, _LANGUAGES.index(self.language), self.version, opaque, self.flag)
+            fields += (
+                struct.pack(">h", len(key.encode()))
+                + key.encode()
+                + struct.pack(">i", len(value.encode()))
+                + value.encode()
+            )
+        fixed = struct.pack(
+            ">hbhii", self.code, _LANGUAGES.index(self.language), self.version, opaque, self.flag
+        )
         return fixed + struct.pack(">i", 0) + struct.pack(">i", len(fields)) + fields
 
 
@@ -87,7 +125,9 @@ class Answer:
 
 
 def lenient_json(body: bytes) -> Any:
-    """Parse fastjson's output; a key that was not quoted comes back as `~key`, so that the two dialects differ."""
+    """Parse fastjson's output; a key that was not quoted comes back as `~key`, so that the two
+    dialects differ.
+    """
     return json.loads(re.sub(r"([{,])(-?\d+):", r'\1"~\2":', body.decode())) if body else None
 
 
@@ -120,7 +160,9 @@ def _decode(frame: bytes) -> Answer:
         (value_length,) = struct.unpack_from(">i", header, at)
         fields[key] = header[at + 4 : at + 4 + value_length].decode()
         at += 4 + value_length
-    return Answer(code, remark, fields, body, opaque, flag, version, _LANGUAGES[language], serialize_type)
+    return Answer(
+        code, remark, fields, body, opaque, flag, version, _LANGUAGES[language], serialize_type
+    )
 
 
 class Connection:

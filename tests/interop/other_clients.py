@@ -1,7 +1,9 @@
-"""Apache's clients for Go and C++, each in a process of its own that obeys orders: see `go/orders.go`, `cpp/peer.py` and `addon/main.js`.
+"""Apache's clients for Go and C++, each in a process of its own that obeys orders: see
+`go/orders.go`, `cpp/peer.py` and `addon/main.js`.
 
-Programs are built, and the C++ library is fetched, at first use, into `${XDG_CACHE_HOME:-~/.cache}/orbitmq-clients`.
-Invariant: a process has ended when its `with` block is left.
+Programs are built, and the C++ library is fetched, at first use, into
+`${XDG_CACHE_HOME:-~/.cache}/orbitmq-clients`. Invariant: a process has ended when its `with` block
+is left.
 """
 
 from __future__ import annotations
@@ -22,12 +24,20 @@ from typing import Protocol
 from interop.apache import HERE
 from interop.programs import Event, Events
 from orbitmq import Credentials
-from requirements_table import lack
+from support.common.requirements import lack
 
 GO, CPP = "go", "cpp"
 ADDON = "addon"  # a newer C++ client inside of Node, which can do less
 
-NPM_INSTALL = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--prefer-offline"]
+NPM_INSTALL = [
+    "npm",
+    "install",
+    "--no-audit",
+    "--no-fund",
+    "--no-package-lock",
+    "--ignore-scripts",
+    "--prefer-offline",
+]
 
 
 class OtherClient(Events):
@@ -38,30 +48,53 @@ class OtherClient(Events):
         self._home = home
 
     def logged(self) -> str:
-        """What the client wrote down: that for C++ tells only there what a broker said to a send."""
-        return "".join(path.read_text(errors="replace") for path in sorted(self._home.rglob("*.log*")))
+        """What the client wrote down: that for C++ tells only there what a broker said to a
+        send.
+        """
+        return "".join(
+            path.read_text(errors="replace") for path in sorted(self._home.rglob("*.log*"))
+        )
 
     def order(self, order: str, **members: object) -> None:
         """Have it do something; what comes of it will be an event."""
         self.write(json.dumps({"order": order, **members}).encode())
 
     def do(self, order: str, until: str, **members: object) -> Event:
-        """Have it do something, and wait for the next event of a name; one that failed is an error, with what the client wrote down."""
+        """Have it do something, and wait for the next event of a name; one that failed is an error,
+        with what the client wrote down.
+        """
         try:
             return self.next_event(until, lambda: self.order(order, **members))
         except AssertionError as error:
             error.add_note(self.logged()[-3000:])
             raise
 
-    def send(self, topic: str, key: str, *, group: str = "other-producers", **members: object) -> Event:
+    def send(
+        self, topic: str, key: str, *, group: str = "other-producers", **members: object
+    ) -> Event:
         """Send a message whose body says its key; it is stored."""
-        sent = self.do("send", "sent", topic=topic, key=key, body=f"body of {key}", group=group, **members)
+        sent = self.do(
+            "send", "sent", topic=topic, key=key, body=f"body of {key}", group=group, **members
+        )
         assert sent["ok"], sent
         return sent
 
-    def transact(self, group: str, topic: str, key: str, *states: str, others: str = "unknown") -> None:
-        """Send a message in a transaction that ends by the first state, or by what is answered then each time that the broker asks."""
-        sent = self.do("transact", "transacted", group=group, topic=topic, key=key, body=f"body of {key}", states=states, others=others)
+    def transact(
+        self, group: str, topic: str, key: str, *states: str, others: str = "unknown"
+    ) -> None:
+        """Send a message in a transaction that ends by the first state, or by what is answered then
+        each time that the broker asks.
+        """
+        sent = self.do(
+            "transact",
+            "transacted",
+            group=group,
+            topic=topic,
+            key=key,
+            body=f"body of {key}",
+            states=states,
+            others=others,
+        )
         assert sent["ok"], sent
 
     def consume(self, group: str, topic: str, expression: str = "*", **members: object) -> None:
@@ -79,14 +112,20 @@ class OtherClient(Events):
 
 
 def built(requirement: str, command: list[str], folder: Path) -> None:
-    """Get and build a program; where its packages cannot be had, that is a requirement that is not met."""
+    """Get and build a program; where its packages cannot be had, that is a requirement that is not
+    met.
+    """
     said = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
     if said.returncode != 0:
-        lack(requirement, f"{' '.join(command)} failed: {(said.stdout + said.stderr).strip()[-300:]}")
+        lack(
+            requirement, f"{' '.join(command)} failed: {(said.stdout + said.stderr).strip()[-300:]}"
+        )
 
 
 def _cached(language: str, make: Callable[[Path], None]) -> Path:
-    """The folder with what is made of the sources of a language, which is made anew when they changed; several may do so at once."""
+    """The folder with what is made of the sources of a language, which is made anew when they
+    changed; several may do so at once.
+    """
     sources = sorted(path for path in (HERE / language).iterdir() if path.is_file())
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "orbitmq-clients"
@@ -106,14 +145,26 @@ def _cached(language: str, make: Callable[[Path], None]) -> Path:
 @lru_cache
 def go_program() -> Path:
     """The program in `go/`."""
-    return _cached(GO, lambda new: built("go", ["go", "build", "-o", str(new / "client"), "."], HERE / GO)) / "client"
+    return (
+        _cached(
+            GO, lambda new: built("go", ["go", "build", "-o", str(new / "client"), "."], HERE / GO)
+        )
+        / "client"
+    )
 
 
 @lru_cache
 def cpp_library() -> Path:
-    """The folder that Python finds the C++ client in: another release of it than that in our own environment."""
+    """The folder that Python finds the C++ client in: another release of it than that in our own
+    environment.
+    """
     pip = [sys._base_executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]  # type: ignore[attr-defined]
-    return _cached(CPP, lambda new: built("pip", [*pip, "--target", str(new), "-r", str(HERE / CPP / "requirements.txt")], HERE))
+    return _cached(
+        CPP,
+        lambda new: built(
+            "pip", [*pip, "--target", str(new), "-r", str(HERE / CPP / "requirements.txt")], HERE
+        ),
+    )
 
 
 @lru_cache
@@ -137,7 +188,12 @@ class StartClient(Protocol):
 
 @contextmanager
 def other_client(
-    language: str, home: Path, name_server: str, credentials: Credentials | None = None, *, is_traced: bool = False
+    language: str,
+    home: Path,
+    name_server: str,
+    credentials: Credentials | None = None,
+    *,
+    is_traced: bool = False,
 ) -> Iterator[OtherClient]:
     """A client that lives as long as the block; what it logs lies in `home`."""
     home.mkdir(parents=True, exist_ok=True)
@@ -152,7 +208,14 @@ def other_client(
         environment["PYTHONPATH"] = str(cpp_library())
         command = [sys.executable, str(HERE / CPP / "peer.py"), name_server, *keys]
     with (home / "console.log").open("ab") as errors:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment, cwd=home)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+            cwd=home,
+        )
     with process:
         try:
             peer = OtherClient(process, home)

@@ -1,5 +1,5 @@
-"""Programs that are told by lines what to do, or that tell by JSON lines what happened; and those in `java/` that do so: `mqadmin` and
-drivers of the real client, run with the jars of one release.
+"""Programs that are told by lines what to do, or that tell by JSON lines what happened; and those
+in `java/` that do so: `mqadmin` and drivers of the real client, run with the jars of one release.
 
 Invariant: a program that was started here has ended when its `with` block is left.
 """
@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from interop.apache import STOP_WITHIN_S, Release, wait_until
+from interop.apache import STOP_WITHIN_S, Release
+from support.common.waiting import wait_until
 
 _DRIVER_WITHIN_S = 100.0
 
@@ -48,20 +49,31 @@ class Events:
 
     def happened(self, name: str, **members: object) -> list[Event]:
         """The events of a name that have these members."""
-        return [event for event in list(self.events) if event["event"] == name and members.items() <= event.items()]
+        return [
+            event
+            for event in list(self.events)
+            if event["event"] == name and members.items() <= event.items()
+        ]
 
     def wait_for(self, name: str, count: int = 1, **members: object) -> Event:
         """The first event of a name that has these members, as soon as there are so many."""
-        self._wait(lambda: len(self.happened(name, **members)) >= count, f"the peer's {name} {members}")
+        self._wait(
+            lambda: len(self.happened(name, **members)) >= count, f"the peer's {name} {members}"
+        )
         return self.happened(name, **members)[0]
 
     def next_event(self, name: str, begin: Callable[[], None]) -> Event:
-        """Begin something, and wait for the next event of a name; an order that failed is an error."""
+        """Begin something, and wait for the next event of a name; an order that failed is an
+        error.
+        """
         before = len(self.events)
         begin()
 
         def found() -> Event | None:
-            return next((event for event in self.events[before:] if event["event"] in (name, "failed")), None)
+            return next(
+                (event for event in self.events[before:] if event["event"] in (name, "failed")),
+                None,
+            )
 
         self._wait(lambda: found() is not None, f"the peer's {name}")
         event = found()
@@ -71,12 +83,16 @@ class Events:
 
 
 @contextmanager
-def _started(release: Release, home: Path, *arguments: str, options: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[bytes]]:
+def _started(
+    release: Release, home: Path, *arguments: str, options: tuple[str, ...] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
     """A Java program of ours with pipes to it; its input ends with the block, and that ends it."""
     command = release.java(home, *arguments, options=options, compiled=True)
     environment = {**os.environ, "ROCKETMQ_HOME": str(home)}
     with (home / "console.log").open("ab") as errors:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
+        )
     assert process.stdin is not None
     assert process.stdout is not None
     with process.stdout:
@@ -92,7 +108,9 @@ def _started(release: Release, home: Path, *arguments: str, options: tuple[str, 
 
 
 class Admin:
-    """`mqadmin` of one release: one JVM that runs sub-commands one after the other, since each start would take seconds."""
+    """`mqadmin` of one release: one JVM that runs sub-commands one after the other, since each
+    start would take seconds.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -117,27 +135,46 @@ def admin(release: Release, home: Path) -> Iterator[Admin]:
 
 
 def round_trip(
-    release: Release, home: Path, name_servers: str, topic: str, count: int, options: tuple[str, ...] = ()
+    release: Release,
+    home: Path,
+    name_servers: str,
+    topic: str,
+    count: int,
+    options: tuple[str, ...] = (),
 ) -> list[dict[str, Any]]:
-    """Send `count` messages with the real client and consume them; returns the lines the driver printed."""
-    return _lines(release, home, "Driver", "roundtrip", name_servers, topic, str(count), options=options)
+    """Send `count` messages with the real client and consume them; returns the lines the driver
+    printed.
+    """
+    return _lines(
+        release, home, "Driver", "roundtrip", name_servers, topic, str(count), options=options
+    )
 
 
-def send_and_read(release: Release, home: Path, name_servers: str, broker: str, series: str, topics: Iterable[str]) -> list[dict[str, Any]]:
-    """Send messages of every kind to one broker with the real client, and read all of its topics; a line per message sent or read."""
+def send_and_read(
+    release: Release, home: Path, name_servers: str, broker: str, series: str, topics: Iterable[str]
+) -> list[dict[str, Any]]:
+    """Send messages of every kind to one broker with the real client, and read all of its topics; a
+    line per message sent or read.
+    """
     return _lines(release, home, "StoreClient", name_servers, broker, series, *topics)
 
 
-def _lines(release: Release, home: Path, *arguments: str, options: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+def _lines(
+    release: Release, home: Path, *arguments: str, options: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
     """Run a Java program of ours to its end; the JSON lines that it printed."""
     command = release.java(home, *arguments, options=options, compiled=True)
-    said = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=_DRIVER_WITHIN_S, check=False)
+    said = subprocess.run(
+        command, capture_output=True, encoding="utf-8", timeout=_DRIVER_WITHIN_S, check=False
+    )
     assert said.returncode == 0, f"{arguments[0]} failed:\n{said.stdout[-3000:]}\n{said.stderr}"
     return [json.loads(line) for line in said.stdout.splitlines() if line.startswith("{")]
 
 
 class Load:
-    """The driver in its load mode: sends without end, and asks for the route over one new connection after the other."""
+    """The driver in its load mode: sends without end, and asks for the route over one new
+    connection after the other.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -164,7 +201,9 @@ class Load:
 
 
 @contextmanager
-def load(release: Release, home: Path, name_servers: str, topic: str, options: tuple[str, ...] = ()) -> Iterator[Load]:
+def load(
+    release: Release, home: Path, name_servers: str, topic: str, options: tuple[str, ...] = ()
+) -> Iterator[Load]:
     """Load by the real client for as long as the block lasts."""
     with _started(release, home, "Driver", "load", name_servers, topic, options=options) as process:
         yield Load(process)

@@ -1,7 +1,8 @@
-"""What a store answers when it is asked for everything that it should hold: ours by its own calls, a real broker by requests.
+"""What a store answers when it is asked for everything that it should hold: ours by its own calls,
+a real broker by requests.
 
-Questions come from the records of the log. Answers are plain values by a question in words, a message as all fields of its record, so
-that two sets of answers are compared field by field.
+Questions come from the records of the log. Answers are plain values by a question in words, a
+message as all fields of its record, so that two sets of answers are compared field by field.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from interop import stores
-from interop.apache import wait_until
 from interop.frames import Answer, Connection, Request
 from orbitmq.message.flags import TransactionType, transaction_type
 from orbitmq.message.properties import KEYS, TAGS, UNIQUE_KEY
@@ -22,11 +22,14 @@ from orbitmq.store.consume_queue import Boundary
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.reads import GetStatus
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset, StoreTimeMs
+from support.common.waiting import wait_until
 
 Answers = dict[str, Any]  # each question begins with its kind
 BY_INDEX = frozenset({"key", "tag"})
-# 4.9 does not index tags, and by time it has another rule: of several messages with a time any will do, between two the nearer, and which
-# file it searches follows from when that was written. So both releases are also asked, in queues of one file, whether the message that they
+# 4.9 does not index tags, and by time it has another rule: of several messages with a time any will
+# do, between two the nearer, and which
+# file it searches follows from when that was written. So both releases are also asked, in queues of
+# one file, whether the message that they
 # find by a time has that time.
 NOT_BY_4_9 = frozenset({"tag", "lower", "upper"})
 _FOREVER_MS = (1 << 63) - 1
@@ -49,7 +52,9 @@ class Questions:
 
     @classmethod
     def about(cls, records: Sequence[StoredMessage]) -> Questions:
-        """Every queue, every record, every key, and times around those of the records; of the queue that grows, only the records."""
+        """Every queue, every record, every key, and times around those of the records; of the queue
+        that grows, only the records.
+        """
         queues: dict[QueueKey, list[StoredMessage]] = defaultdict(list)
         keys: dict[tuple[str, str], None] = {}
         tags: dict[tuple[str, str], None] = {}
@@ -65,7 +70,9 @@ class Questions:
             tuple(record.log_offset for record in records),
             tuple((topic, key) for topic, key in keys if key),
             tuple((topic, tag) for topic, tag in tags if tag),
-            tuple((queue, time_ms) for queue, stored in queues.items() for time_ms in _times(stored)),
+            tuple(
+                (queue, time_ms) for queue, stored in queues.items() for time_ms in _times(stored)
+            ),
             tuple(
                 (queue, record.store_time_ms)
                 for queue, stored in queues.items()
@@ -76,7 +83,9 @@ class Questions:
 
 
 def _times(stored: Sequence[StoredMessage]) -> Iterator[int]:
-    """Times to ask a queue for: those of its messages and the ones next to them, not too many, and far ones."""
+    """Times to ask a queue for: those of its messages and the ones next to them, not too many, and
+    far ones.
+    """
     own = sorted({record.store_time_ms for record in stored})
     near = sorted({time_ms + distance for time_ms in own for distance in (-1, 0, 1)})
     yield from near[:: len(near) // _TIMES_MAX + 1]
@@ -110,7 +119,9 @@ def by_us(store: MessageStore, questions: Questions) -> Answers:
             answers[name] = store.reads.offset_by_time(queue, StoreTimeMs(time_ms), boundary)
     for queue, time_ms in questions.own_times:
         found_at = store.reads.offset_by_time(queue, StoreTimeMs(time_ms))
-        answers[f"time found for {time_ms} in {queue.topic}/{queue.queue_id}"] = store.reads.store_time_of(queue, found_at)
+        answers[f"time found for {time_ms} in {queue.topic}/{queue.queue_id}"] = (
+            store.reads.store_time_of(queue, found_at)
+        )
     return answers
 
 
@@ -127,16 +138,25 @@ def by_broker(address: str, questions: Questions, *, is_5: bool) -> Answers:
         for (topic, key), queried in zip(questions.keys, _ask_all(broker, queries), strict=True):
             answers[f"key {key} of {topic}"] = _records(queried)
         found = _ask_all(broker, [_search(*each, Boundary.LOWER) for each in questions.own_times])
-        pulls = [_pull(queue, int(searched.fields["offset"]), 1) for (queue, _), searched in zip(questions.own_times, found, strict=True)]
-        for (queue, time_ms), pulled in zip(questions.own_times, _ask_all(broker, pulls), strict=True):
+        pulls = [
+            _pull(queue, int(searched.fields["offset"]), 1)
+            for (queue, _), searched in zip(questions.own_times, found, strict=True)
+        ]
+        for (queue, time_ms), pulled in zip(
+            questions.own_times, _ask_all(broker, pulls), strict=True
+        ):
             found_time = next((message.store_time_ms for message in _records(pulled)), None)
             answers[f"time found for {time_ms} in {queue.topic}/{queue.queue_id}"] = found_time
         if not is_5:
             return answers
         for topic, tag in questions.tags:
-            answers[f"tag {tag} of {topic}"] = _records(broker.ask(_query(topic, tag, indexType="T")))
+            answers[f"tag {tag} of {topic}"] = _records(
+                broker.ask(_query(topic, tag, indexType="T"))
+            )
         times = [(*asked, boundary) for asked in questions.times for boundary in Boundary]
-        for (queue, time_ms, boundary), searched in zip(times, _ask_all(broker, [_search(*each) for each in times]), strict=True):
+        for (queue, time_ms, boundary), searched in zip(
+            times, _ask_all(broker, [_search(*each) for each in times]), strict=True
+        ):
             name = f"{boundary.value} offset at {time_ms} of {queue.topic}/{queue.queue_id}"
             answers[name] = int(searched.fields["offset"])
     return answers
@@ -151,18 +171,40 @@ def _ask_all(broker: Connection, requests: Sequence[Request]) -> Iterator[Answer
 
 
 def _query(topic: str, key: str, **more: str) -> Request:
-    asked = {"topic": topic, "key": key, "maxNum": "64", "beginTimestamp": "0", "endTimestamp": f"{_FOREVER_MS}"}
+    asked = {
+        "topic": topic,
+        "key": key,
+        "maxNum": "64",
+        "beginTimestamp": "0",
+        "endTimestamp": f"{_FOREVER_MS}",
+    }
     return Request(12, {**asked, **more})
 
 
 def _search(queue: QueueKey, time_ms: int, boundary: Boundary) -> Request:
-    asked = {"topic": queue.topic, "queueId": f"{queue.queue_id}", "timestamp": f"{time_ms}", "boundaryType": boundary.value}
+    asked = {
+        "topic": queue.topic,
+        "queueId": f"{queue.queue_id}",
+        "timestamp": f"{time_ms}",
+        "boundaryType": boundary.value,
+    }
     return Request(29, asked)
 
 
 def _pull(queue: QueueKey, offset: int, count: int = 32) -> Request:
-    place = {"topic": queue.topic, "queueId": f"{queue.queue_id}", "queueOffset": f"{offset}", "maxMsgNums": f"{count}"}
-    by_tag = {"consumerGroup": "readers", "sysFlag": "4", "subscription": "*", "subVersion": "0", "expressionType": "TAG"}
+    place = {
+        "topic": queue.topic,
+        "queueId": f"{queue.queue_id}",
+        "queueOffset": f"{offset}",
+        "maxMsgNums": f"{count}",
+    }
+    by_tag = {
+        "consumerGroup": "readers",
+        "sysFlag": "4",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
     return Request(11, {**place, **by_tag, "commitOffset": "0", "suspendTimeoutMillis": "0"})
 
 
@@ -183,8 +225,14 @@ def _records(answer: Answer) -> list[StoredMessage]:
 
 
 def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """Where their answers differ from ours, messages field by field; what only they were asked does not count."""
-    return [line for question in ours for line in _unequal(question, ours[question], theirs.get(question, "no answer"))]
+    """Where their answers differ from ours, messages field by field; what only they were asked does
+    not count.
+    """
+    return [
+        line
+        for question in ours
+        for line in _unequal(question, ours[question], theirs.get(question, "no answer"))
+    ]
 
 
 def _unequal(question: str, ours: Any, theirs: Any) -> Iterator[str]:
@@ -200,7 +248,9 @@ def _unequal(question: str, ours: Any, theirs: Any) -> Iterator[str]:
 
 
 def check_same(what: str, ours: Answers, ask: Callable[[], Answers]) -> None:
-    """Fail with what differs, if it still does when a broker that has just started has had its time."""
+    """Fail with what differs, if it still does when a broker that has just started has had its
+    time.
+    """
     theirs: Answers = {}
 
     def same() -> bool:
@@ -209,7 +259,9 @@ def check_same(what: str, ours: Answers, ask: Callable[[], Answers]) -> None:
         return not differences(ours, theirs)
 
     try:
-        wait_until(same, what, _SETTLED_WITHIN_S)
-    except TimeoutError:
+        wait_until(same, what, seconds=_SETTLED_WITHIN_S)
+    except AssertionError:
         found = differences(ours, theirs)
-        raise AssertionError(f"{what}: {len(found)} differences in {len(ours)} answers:\n" + "\n".join(found[:40])) from None
+        raise AssertionError(
+            f"{what}: {len(found)} differences in {len(ours)} answers:\n" + "\n".join(found[:40])
+        ) from None

@@ -1,4 +1,6 @@
-"""Java clients of 5.5.0 and 4.9.8 that sign, by `AclClientRPCHook` and a key file: allowed and denied by our broker, in both styles."""
+"""Java clients of 5.5.0 and 4.9.8 that sign, by `AclClientRPCHook` and a key file: allowed and
+denied by our broker, in both styles.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from access_room import ALICE, OPERATOR, PLAIN_ACL, USERS, add_alice
-from access_room import run as run_soon
-from access_room import settings as settings_of
 from interop.apache import Release
 from interop.broker_clients import Cluster, our_cluster, suite
 from interop.client_matrix_room import JAVA_CLIENTS, SETTINGS
 from orbitmq import Credentials, Message, Producer
 from orbitmq.admin import Admin
+from support.access.people import ALICE, OPERATOR, PLAIN_ACL, USERS, add_alice
+from support.access.people import run as run_soon
+from support.access.people import settings as settings_of
 
 pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven"), pytest.mark.timeout(240)]
 
@@ -27,7 +29,10 @@ def cluster(request: pytest.FixtureRequest, module_home: Path) -> Iterator[Clust
     folder = module_home / "acl"
     folder.mkdir(exist_ok=True)
     (folder / "plain_acl.yml").write_text(PLAIN_ACL)
-    keys = {**SETTINGS, **(USERS if request.param == "users" else {"aclEnable": "true", "aclFolder": folder})}
+    keys = {
+        **SETTINGS,
+        **(USERS if request.param == "users" else {"aclEnable": "true", "aclFolder": folder}),
+    }
     with our_cluster(module_home / request.param, keys) as cluster:
 
         async def prepare() -> None:
@@ -43,15 +48,21 @@ def cluster(request: pytest.FixtureRequest, module_home: Path) -> Iterator[Clust
         yield cluster
 
 
-def answers(release: str, home: Path, cluster: Cluster, who: Credentials, scenario: str) -> dict[str, object]:
+def answers(
+    release: str, home: Path, cluster: Cluster, who: Credentials, scenario: str
+) -> dict[str, object]:
     home.mkdir(exist_ok=True)
     (home / "key").write_text(f"AccessKey={who.access_key}\nSecretKey={who.secret_key}\n")
-    found: dict[str, object] = suite(Release(release).fetch(), home, "AccessSuite", cluster.name_server.address, scenario)[scenario]
+    found: dict[str, object] = suite(
+        Release(release).fetch(), home, "AccessSuite", cluster.name_server.address, scenario
+    )[scenario]
     return found
 
 
 @pytest.mark.parametrize("release", JAVA_CLIENTS)
-def test_a_java_client_that_signs_does_all_that_it_may(release: str, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_java_client_that_signs_does_all_that_it_may(
+    release: str, cluster: Cluster, tmp_path: Path
+) -> None:
     found = answers(release, tmp_path / "home", cluster, ALICE, "mayDo")
     for way in ("polled", "ordered", "pushed"):
         assert set(found[way]) >= KEYS, found  # type: ignore[call-overload]
@@ -60,7 +71,9 @@ def test_a_java_client_that_signs_does_all_that_it_may(release: str, cluster: Cl
 
 
 @pytest.mark.parametrize("release", JAVA_CLIENTS)
-def test_a_java_client_hears_what_it_may_not_do(release: str, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_java_client_hears_what_it_may_not_do(
+    release: str, cluster: Cluster, tmp_path: Path
+) -> None:
     found = answers(release, tmp_path / "home", cluster, ALICE, "mayNot")
     assert found.keys() == {"send", "batch", "pull"}
     for answer in found.values():
@@ -70,6 +83,14 @@ def test_a_java_client_hears_what_it_may_not_do(release: str, cluster: Cluster, 
 
 
 @pytest.mark.parametrize("release", JAVA_CLIENTS)
-def test_a_java_client_with_a_wrong_key_hears_that_it_is_wrong(release: str, cluster: Cluster, tmp_path: Path) -> None:
-    found = answers(release, tmp_path / "home", cluster, Credentials(ALICE.access_key, "guessed-it"), "isUnknown")
+def test_a_java_client_with_a_wrong_key_hears_that_it_is_wrong(
+    release: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    found = answers(
+        release,
+        tmp_path / "home",
+        cluster,
+        Credentials(ALICE.access_key, "guessed-it"),
+        "isUnknown",
+    )
     assert "heck signature failed" in str(found["send"]), found

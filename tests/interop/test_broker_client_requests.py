@@ -1,6 +1,8 @@
-"""Requests of clients, and the life of a topic, as raw frames to the original 5.5.0 and to ours: the answers are the same.
+"""Requests of clients, and the life of a topic, as raw frames to the original 5.5.0 and to ours:
+the answers are the same.
 
-As in `test_broker_requests`, with what clients send instead of operators: pulls, heartbeats, locks, and questions that brokers pass on.
+As in `test_broker_requests`, with what clients send instead of operators: pulls, heartbeats, locks,
+and questions that brokers pass on.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from interop.frames import Answer, Connection, Request
 pytestmark = [pytest.mark.interop, pytest.mark.needs("java", "maven")]
 
 NAMELESS = "the original takes clients and groups without a name; ours says what is missing"
-BELOW_ZERO = "the original commits an offset below zero, and so forgets how far the group was; ours does not"
+BELOW_ZERO = (
+    "the original commits an offset below zero, and so forgets how far the group was; ours does not"
+)
 PULL_RETRY_IMMEDIATELY = 20
 QUEUE = "the original locks a queue of no topic; ours has a name for each"
 
@@ -34,7 +38,14 @@ PULL = {
     "subVersion": "0",
     "expressionType": "TAG",
 }
-SUBSCRIPTION = {"classFilterMode": False, "codeSet": [], "expressionType": "TAG", "subString": "*", "subVersion": 1, "tagsSet": []}
+SUBSCRIPTION = {
+    "classFilterMode": False,
+    "codeSet": [],
+    "expressionType": "TAG",
+    "subString": "*",
+    "subVersion": 1,
+    "tagsSet": [],
+}
 
 
 def queue(queue_id: int, topic: str = "T", broker: str = "broker-a") -> dict[str, Any]:
@@ -50,8 +61,12 @@ def check_of(kind: str | None, expression: str) -> dict[str, Any]:
     return {"clientId": "c", "group": "g", "subscriptionData": data, "namespace": None}
 
 
-def heartbeat(client: str = "client-1", group: str = "g", *topics: str, **members: Any) -> dict[str, Any]:
-    """What a client says that consumes and sends; `model` and `producers` are what they are to it."""
+def heartbeat(
+    client: str = "client-1", group: str = "g", *topics: str, **members: Any
+) -> dict[str, Any]:
+    """What a client says that consumes and sends; `model` and `producers` are what they are
+    to it.
+    """
     consumer = {
         "groupName": group,
         "consumeType": "CONSUME_PASSIVELY",
@@ -61,7 +76,12 @@ def heartbeat(client: str = "client-1", group: str = "g", *topics: str, **member
         "unitMode": False,
     }
     producers = [{"groupName": name} for name in members.pop("producers", ("p",))]
-    return {"clientID": client, "producerDataSet": producers, "consumerDataSet": [consumer], **members}
+    return {
+        "clientID": client,
+        "producerDataSet": producers,
+        "consumerDataSet": [consumer],
+        **members,
+    }
 
 
 def pulls(code: int) -> list[Row]:
@@ -74,7 +94,10 @@ def pulls(code: int) -> list[Row]:
         *({"topic": topic} for topic in ("nope", "")),
         *({"consumerGroup": group} for group in ("a b", "")),
         *({"maxMsgNums": count} for count in ("2", "0", "-1", "1000000")),
-        *({"subscription": expression} for expression in ("tag", "tag || other", "other", "tag || ", "", "||")),
+        *(
+            {"subscription": expression}
+            for expression in ("tag", "tag || other", "other", "tag || ", "", "||")
+        ),
         *({"expressionType": kind, "subscription": "a = 1"} for kind in ("SQL92", "WRONG", "")),
         *({"sysFlag": flag} for flag in ("0", "12", "20")),
         {"sysFlag": "5", "commitOffset": "2"},
@@ -85,7 +108,10 @@ def pulls(code: int) -> list[Row]:
     harmless = ("commitOffset", "suspendTimeoutMillis", "subVersion")  # to the original
     return [
         *(row(code, {**PULL, **change}) for change in changes),
-        *(row(code, without(PULL, name), deviation=MISSING if name in harmless else None) for name in PULL),
+        *(
+            row(code, without(PULL, name), deviation=MISSING if name in harmless else None)
+            for name in PULL
+        ),
         row(code),
         row(43),
         row(208, {"consumerGroup": "pulls"}),
@@ -109,16 +135,36 @@ SECTIONS: dict[str, list[Row]] = {
         row(200, None, {"groupName": "resets"}),
         *(
             each
-            for change in ({}, {"queueOffset": "3"}, {"queueOffset": "90"}, {"sysFlag": "6", "queueOffset": "3"}, {"subscription": "other"})
+            for change in (
+                {},
+                {"queueOffset": "3"},
+                {"queueOffset": "90"},
+                {"sysFlag": "6", "queueOffset": "3"},
+                {"subscription": "other"},
+            )
             for each in (
-                row(222, {"topic": "T", "group": "resets", "timestamp": "0", "isForce": "true", "queueId": "0", "offset": "2"}),
+                row(
+                    222,
+                    {
+                        "topic": "T",
+                        "group": "resets",
+                        "timestamp": "0",
+                        "isForce": "true",
+                        "queueId": "0",
+                        "offset": "2",
+                    },
+                ),
                 row(11, {**PULL, "consumerGroup": "resets", **change}),
                 row(208, {"consumerGroup": "resets", "topic": "T"}),
             )
         ),
     ],
     "permissions": [
-        *(each for perm in ("2", "0", "4", "6") for each in (row(17, {**TOPIC, "perm": perm}), sent(6, queueId="3"), row(11, PULL))),
+        *(
+            each
+            for perm in ("2", "0", "4", "6")
+            for each in (row(17, {**TOPIC, "perm": perm}), sent(6, queueId="3"), row(11, PULL))
+        ),
         row(200, None, {"groupName": "off", "consumeEnable": False}),
         row(11, {**PULL, "consumerGroup": "off"}),
         row(25, None, b"litePullMessageEnable=false\n"),
@@ -138,7 +184,13 @@ SECTIONS: dict[str, list[Row]] = {
         row(42, None, locks("a", queue(0), group="nobody")),
         *(
             row(41, None, locks("a", *queues))
-            for queues in ((), (queue(99),), (queue(-1),), (queue(0, "nope"),), (queue(0, "T", "other"),))
+            for queues in (
+                (),
+                (queue(99),),
+                (queue(-1),),
+                (queue(0, "nope"),),
+                (queue(0, "T", "other"),),
+            )
         ),
         row(41, None, locks("a", queue(0), group=""), deviation=NAMELESS),
         row(41, None, locks("", queue(3)), deviation=NAMELESS),
@@ -150,13 +202,32 @@ SECTIONS: dict[str, list[Row]] = {
     ],
     "clients": [
         *(row(code) for code in (34, 46, 38, 203, 204, 328, 307, 309)),
-        *(row(code, {"consumerGroup": group, "clientId": "c"}) for code in (38, 203, 307, 309) for group in ("nobody", "")),
+        *(
+            row(code, {"consumerGroup": group, "clientId": "c"})
+            for code in (38, 203, 307, 309)
+            for group in ("nobody", "")
+        ),
         *(row(204, {"producerGroup": group}) for group in ("nobody", "")),
-        *(row(46, None, check_of(kind, text)) for kind, text in (("TAG", "*"), ("SQL92", "a = 1"), ("WRONG", "x"), (None, "*"), ("", "x"))),
-        *(row(46, None, body) for body in (b"{}", b"[", b"", b'{"group":"g"}', b'{"subscriptionData":{}}')),
+        *(
+            row(46, None, check_of(kind, text))
+            for kind, text in (
+                ("TAG", "*"),
+                ("SQL92", "a = 1"),
+                ("WRONG", "x"),
+                (None, "*"),
+                ("", "x"),
+            )
+        ),
+        *(
+            row(46, None, body)
+            for body in (b"{}", b"[", b"", b'{"group":"g"}', b'{"subscriptionData":{}}')
+        ),
         row(46, None, b"null", deviation=NAMELESS),
         *(row(34, None, body) for body in (b'{"clientID":"c"}', b"null", b"[]", b"{", b"")),
-        *(row(34, None, body, deviation=NAMELESS) for body in (b"{}", b'{"clientID":null,"consumerDataSet":[],"producerDataSet":[]}')),
+        *(
+            row(34, None, body, deviation=NAMELESS)
+            for body in (b"{}", b'{"clientID":null,"consumerDataSet":[],"producerDataSet":[]}')
+        ),
         row(35, {"clientID": "c"}),
         row(35, {"clientID": "c", "producerGroup": "nobody", "consumerGroup": "nobody"}),
         *(row(35, fields, deviation=MISSING) for fields in (None, {}, {"consumerGroup": "g"})),
@@ -175,9 +246,22 @@ SECTIONS: dict[str, list[Row]] = {
                 "%RETRY%r2": {"defaultTopic": "nope"},
                 "x" * 127: {},
             }.items()
-            for each in (sent(7, **{"queueId": "0", **change, "topic": name}), row(351, {"topic": name}))
+            for each in (
+                sent(7, **{"queueId": "0", **change, "topic": name}),
+                row(351, {"topic": name}),
+            )
         ),
-        row(17, {**TOPIC, "topic": "Template", "perm": "7", "topicFilterType": "MULTI_TAG", "readQueueNums": "3", "writeQueueNums": "2"}),
+        row(
+            17,
+            {
+                **TOPIC,
+                "topic": "Template",
+                "perm": "7",
+                "topicFilterType": "MULTI_TAG",
+                "readQueueNums": "3",
+                "writeQueueNums": "2",
+            },
+        ),
         sent(7, topic="Heir", defaultTopic="Template"),
         row(351, {"topic": "Heir"}),
         row(25, None, b"autoCreateTopicEnable=false\nautoCreateSubscriptionGroup=false\n"),
@@ -194,10 +278,28 @@ SECTIONS: dict[str, list[Row]] = {
             each
             for reads, writes in ((4, 4), (2, 2), (2, 4), (4, 1))
             for each in (
-                row(17, {**TOPIC, "topic": "Q", "readQueueNums": str(reads), "writeQueueNums": str(writes)}),
-                *(sent(8, topic="Q", queueId=str(queue_id)) for queue_id in (*range(5), -1 if writes == 1 else 0)),
-                *(row(11, {**PULL, "topic": "Q", "queueId": str(queue_id)}) for queue_id in range(5)),
-                *(row(code, {"topic": "Q", "queueId": str(queue_id)}) for queue_id in range(5) for code in (30, 31)),
+                row(
+                    17,
+                    {
+                        **TOPIC,
+                        "topic": "Q",
+                        "readQueueNums": str(reads),
+                        "writeQueueNums": str(writes),
+                    },
+                ),
+                *(
+                    sent(8, topic="Q", queueId=str(queue_id))
+                    for queue_id in (*range(5), -1 if writes == 1 else 0)
+                ),
+                *(
+                    row(11, {**PULL, "topic": "Q", "queueId": str(queue_id)})
+                    for queue_id in range(5)
+                ),
+                *(
+                    row(code, {"topic": "Q", "queueId": str(queue_id)})
+                    for queue_id in range(5)
+                    for code in (30, 31)
+                ),
                 row(202, {"topic": "Q"}),
                 row(208, {"consumerGroup": "pulls", "topic": "Q"}),
             )
@@ -206,7 +308,11 @@ SECTIONS: dict[str, list[Row]] = {
     "topics that go": [
         row(15, {"consumerGroup": "pulls", "topic": "Q", "queueId": "0", "commitOffset": "2"}),
         row(215, {"topic": "Q"}),
-        *(row(code, {"topic": "Q", "queueId": str(queue_id)}) for queue_id in range(4) for code in (30, 31, 32)),
+        *(
+            row(code, {"topic": "Q", "queueId": str(queue_id)})
+            for queue_id in range(4)
+            for code in (30, 31, 32)
+        ),
         *(row(code, {"topic": "Q"}) for code in (202, 300, 351)),
         row(14, {"consumerGroup": "pulls", "topic": "Q", "queueId": "0"}),
         row(11, {**PULL, "topic": "Q"}),
@@ -227,24 +333,49 @@ def test_both_answer_the_same(both_brokers: BrokerConversation, section: str) ->
     ask_all(both_brokers, SECTIONS[section])
 
 
-def test_a_pull_that_waits_is_answered_by_a_message_or_when_it_waited_long_enough(both_brokers: BrokerConversation) -> None:
+def test_a_pull_that_waits_is_answered_by_a_message_or_when_it_waited_long_enough(
+    both_brokers: BrokerConversation,
+) -> None:
     ask_all(both_brokers, [row(17, {**TOPIC, "topic": "Awaited"})])
-    wanted = {**PULL, "topic": "Awaited", "sysFlag": "6", "suspendTimeoutMillis": "100", "subscription": "tag"}
+    wanted = {
+        **PULL,
+        "topic": "Awaited",
+        "sysFlag": "6",
+        "suspendTimeoutMillis": "100",
+        "subscription": "tag",
+    }
     waiting = both_brokers.on("waiting")
     for connection in waiting:
         connection.send(Request(11, wanted))
     assert not broker_differences(*(connection.receive() for connection in waiting)), "nothing came"
     for connection in waiting:
         connection.send(Request(11, {**wanted, "suspendTimeoutMillis": "60000"}))
-    ask_all(both_brokers, [sent(10, topic="Awaited", queueId="0", properties="TAGS\x01other\x02"), sent(11, topic="Awaited", queueId="0")])
+    ask_all(
+        both_brokers,
+        [
+            sent(10, topic="Awaited", queueId="0", properties="TAGS\x01other\x02"),
+            sent(11, topic="Awaited", queueId="0"),
+        ],
+    )
     found = [pulled_again(connection, wanted) for connection in waiting]
     assert (found[0].code, broker_differences(*found)) == (0, [])
 
 
 def pulled_again(connection: Connection, wanted: dict[str, str]) -> Answer:
-    """What comes at last to a client that asks again at once when it is told to, as it is when its pull came between two messages."""
+    """What comes at last to a client that asks again at once when it is told to, as it is when its
+    pull came between two messages.
+    """
     while (found := connection.receive()).code == PULL_RETRY_IMMEDIATELY:
-        connection.send(Request(11, {**wanted, "queueOffset": found.fields["nextBeginOffset"], "suspendTimeoutMillis": "60000"}))
+        connection.send(
+            Request(
+                11,
+                {
+                    **wanted,
+                    "queueOffset": found.fields["nextBeginOffset"],
+                    "suspendTimeoutMillis": "60000",
+                },
+            )
+        )
     return found
 
 
@@ -265,8 +396,19 @@ def test_heartbeats_are_answered_and_told_the_same(both_brokers: BrokerConversat
             assert not broker_differences(*pair), body
 
     beat(heartbeat())
-    ask_all(both_brokers, [row(203, {"consumerGroup": "g"}), row(204, {"producerGroup": "p"}), row(38, {"consumerGroup": "g"}), row(328)])
-    ask_all(both_brokers, [row(351, {"topic": "%RETRY%g"}), row(352, {"group": "g"}), row(300, {"topic": "T"})])
+    ask_all(
+        both_brokers,
+        [
+            row(203, {"consumerGroup": "g"}),
+            row(204, {"producerGroup": "p"}),
+            row(38, {"consumerGroup": "g"}),
+            row(328),
+        ],
+    )
+    ask_all(
+        both_brokers,
+        [row(351, {"topic": "%RETRY%g"}), row(352, {"group": "g"}), row(300, {"topic": "T"})],
+    )
     beat(heartbeat())
     beat(heartbeat(heartbeatFingerprint=7, withoutSub=False))
     beat(heartbeat(heartbeatFingerprint=7, withoutSub=True))
@@ -283,8 +425,17 @@ def test_heartbeats_are_answered_and_told_the_same(both_brokers: BrokerConversat
         )
     ):
         beat(body, f"other-{number}")
-    ask_all(both_brokers, [row(203, {"consumerGroup": group}) for group in ("a b", "unknown-topic", "broadcast", "odd")])
-    both_brokers.ask(Request(35, {"clientID": "client-1", "producerGroup": "p", "consumerGroup": "g"}), on="client-1")
+    ask_all(
+        both_brokers,
+        [
+            row(203, {"consumerGroup": group})
+            for group in ("a b", "unknown-topic", "broadcast", "odd")
+        ],
+    )
+    both_brokers.ask(
+        Request(35, {"clientID": "client-1", "producerGroup": "p", "consumerGroup": "g"}),
+        on="client-1",
+    )
     ask_all(both_brokers, [row(203, {"consumerGroup": "g"}), row(38, {"consumerGroup": "g"})])
 
 
@@ -314,27 +465,54 @@ def test_subscriptions_decide_what_is_pulled_and_who_may(both_brokers: BrokerCon
     [(307, {"jstackEnable": "false"}), (309, {"topic": "T"}), (309, {})],
     ids=["running info", "a message to consume", "a message of no topic"],
 )
-def test_questions_for_a_client_are_passed_on(both_brokers: BrokerConversation, code: int, fields: dict[str, str]) -> None:
+def test_questions_for_a_client_are_passed_on(
+    both_brokers: BrokerConversation, code: int, fields: dict[str, str]
+) -> None:
     consumers = both_brokers.on("consumer")
     for connection in consumers:
         beaten(connection, heartbeat("client-4", "asked", "T"))
     asked = []
     for connection in both_brokers.on("main"):
         found = connection.ask(
-            Request(12, {"topic": "T", "key": "k0", "maxNum": "1", "beginTimestamp": "0", "endTimestamp": "9000000000000"})
+            Request(
+                12,
+                {
+                    "topic": "T",
+                    "key": "k0",
+                    "maxNum": "1",
+                    "beginTimestamp": "0",
+                    "endTimestamp": "9000000000000",
+                },
+            )
         )
-        host, offset = found.body[64:72], found.body[28:36]  # where its record says that it is stored
+        host, offset = (
+            found.body[64:72],
+            found.body[28:36],
+        )  # where its record says that it is stored
         message = {"msgId": (host + offset).hex().upper()} if code == 309 else {}
-        asked.append(connection.send(Request(code, {"consumerGroup": "asked", "clientId": "client-4", **fields, **message})))
+        asked.append(
+            connection.send(
+                Request(
+                    code, {"consumerGroup": "asked", "clientId": "client-4", **fields, **message}
+                )
+            )
+        )
     questions = [connection.receive() for connection in consumers]
     assert [question.code for question in questions] == [code, code]
     for question in questions:
         question.fields.pop("msgId", None)
     assert not broker_differences(*questions)
     for connection, question in zip(consumers, questions, strict=True):
-        header = json.dumps({"code": 0, "flag": 1, "language": "JAVA", "opaque": question.opaque, "version": 513}).encode()
+        header = json.dumps(
+            {"code": 0, "flag": 1, "language": "JAVA", "opaque": question.opaque, "version": 513}
+        ).encode()
         body = b'{"consumeResult":"CR_SUCCESS"}'
-        connection.send_bytes((4 + len(header) + len(body)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + body)
+        connection.send_bytes(
+            (4 + len(header) + len(body)).to_bytes(4, "big")
+            + len(header).to_bytes(4, "big")
+            + header
+            + body
+        )
     answers = [connection.receive() for connection in both_brokers.on("main")]
     assert [answer.opaque for answer in answers] == asked
     assert (answers[0].code, broker_differences(*answers)) == (0, [])

@@ -1,7 +1,8 @@
-"""The real Java client, 5.5.0 and 4.9.7, does the same things with the original 5.5.0 broker and with ours, and gets the same answers.
+"""The real Java client, 5.5.0 and 4.9.7, does the same things with the original 5.5.0 broker and
+with ours, and gets the same answers.
 
-The programs in `java/` print what their client saw, without ids, times and addresses. Where a broker refuses, codes are compared and not
-remarks: ours say what to do instead.
+The programs in `java/` print what their client saw, without ids, times and addresses. Where a
+broker refuses, codes are compared and not remarks: ours say what to do instead.
 """
 
 from __future__ import annotations
@@ -24,7 +25,23 @@ pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven"), pytest.ma
 SENDS = ("sync", "made", "async", "oneway", "batch", "bodies", "pull", "lookup", "refused")
 CONSUMES = ("tags", "orderly", "broadcast", "liteSubscribe", "liteAssign", "rebalance", "begins")
 QUEUE_COUNTS = {
-    **dict.fromkeys(("Sync", "Async", "Oneway", "Batch", "Bodies", "Pull", "Lookup", "Refused", "Tags", "Orderly", "Broadcast", "Lite"), 4),
+    **dict.fromkeys(
+        (
+            "Sync",
+            "Async",
+            "Oneway",
+            "Batch",
+            "Bodies",
+            "Pull",
+            "Lookup",
+            "Refused",
+            "Tags",
+            "Orderly",
+            "Broadcast",
+            "Lite",
+        ),
+        4,
+    ),
     **{"Assign": 4, "Shared": 8, "Begins": 1},
 }
 
@@ -36,9 +53,11 @@ class Seen(NamedTuple):
     ours: dict[str, Any]
 
 
-@pytest.fixture(scope="module", params=["5.5.0", "4.9.7"])
+@pytest.fixture(scope="module", params=[pytest.param("5.5.0", marks=pytest.mark.short), "4.9.7"])
 def seen(request: pytest.FixtureRequest, apache_5: Release, module_home: Path) -> Iterator[Seen]:
-    """All scenarios, with the client of each release in turn; both brokers work at the same time."""
+    """All scenarios, with the client of each release in turn; both brokers work at the same
+    time.
+    """
     release = Release(request.param).fetch()
     home = module_home / release.version
 
@@ -54,28 +73,43 @@ def seen(request: pytest.FixtureRequest, apache_5: Release, module_home: Path) -
 
 def comparable(answer: Any) -> Any:
     """An answer without the words of a refusal."""
-    return {**answer, "remark": bool(answer["remark"])} if isinstance(answer, dict) and answer.keys() == {"code", "remark"} else answer
+    return (
+        {**answer, "remark": bool(answer["remark"])}
+        if isinstance(answer, dict) and answer.keys() == {"code", "remark"}
+        else answer
+    )
 
 
 @pytest.mark.parametrize("scenario", [*SENDS, *CONSUMES])
 def test_the_client_sees_the_same(seen: Seen, scenario: str) -> None:
-    original, ours = ({name: comparable(answer) for name, answer in side[scenario].items()} for side in seen)
+    original, ours = (
+        {name: comparable(answer) for name, answer in side[scenario].items()} for side in seen
+    )
     assert ours == original
 
 
 def test_every_message_arrives_whole(seen: Seen) -> None:
     found = [message for queue in range(4) for message in seen.ours["sync"][f"queue {queue}"]]
-    assert sorted(message["key"] for message in found) == sorted([*(f"sync-{n}" for n in range(10)), "one two three", "none"])
-    assert [f"SEND_OK {message['body']}" for message in seen.ours["bodies"]["found"]] == seen.ours["bodies"]["sent"]
+    assert sorted(message["key"] for message in found) == sorted(
+        [*(f"sync-{n}" for n in range(10)), "one two three", "none"]
+    )
+    assert [f"SEND_OK {message['body']}" for message in seen.ours["bodies"]["found"]] == seen.ours[
+        "bodies"
+    ]["sent"]
     assert seen.ours["bodies"]["found"][3]["body"].startswith("100000 bytes")
-    assert [message["key"] for message in seen.ours["batch"]["found"]] == [*(f"batch-{n}" for n in range(7)), "batch-0"]
+    assert [message["key"] for message in seen.ours["batch"]["found"]] == [
+        *(f"batch-{n}" for n in range(7)),
+        "batch-0",
+    ]
     assert (seen.ours["async"]["kept"], seen.ours["oneway"]["kept"]) == (30, 20)
 
 
 def test_every_consumer_gets_what_it_should(seen: Seen) -> None:
     assert len(seen.ours["tags"]["*"]) == 30
     assert seen.ours["tags"]["tag1"] == sorted(f"tags-{n}" for n in range(1, 30, 3))
-    assert seen.ours["orderly"]["queues"] == {f"queue {q}": [f"orderly-{n}" for n in range(q, 60, 4)] for q in range(4)}
+    assert seen.ours["orderly"]["queues"] == {
+        f"queue {q}": [f"orderly-{n}" for n in range(q, 60, 4)] for q in range(4)
+    }
     everything = sorted(f"broadcast-{n}" for n in range(20))
     assert seen.ours["broadcast"] == {"consumer 0": everything, "consumer 1": everything}
     assert seen.ours["liteSubscribe"]["polled after the commit"] == ["after"]
@@ -90,11 +124,19 @@ def test_codes_of_other_rooms_are_refused_in_words(tmp_path: Path) -> None:
             assert answer.remark, answer
 
 
-def test_a_group_goes_on_where_it_was_after_its_broker_was_stopped_or_killed(release: Release, tmp_path: Path) -> None:
+def test_a_group_goes_on_where_it_was_after_its_broker_was_stopped_or_killed(
+    release: Release, tmp_path: Path
+) -> None:
     with our_cluster(tmp_path / "servers") as ours:
         ours.make_topics({"GoOn": 1})
         for count, ending in enumerate((signal.SIGTERM, signal.SIGKILL, None)):
-            got = suite(release, tmp_path / f"client-{count}", "ConsumerSuite", ours.name_server.address, "goOn")["goOn"]["got"]
+            got = suite(
+                release,
+                tmp_path / f"client-{count}",
+                "ConsumerSuite",
+                ours.name_server.address,
+                "goOn",
+            )["goOn"]["got"]
             assert got == [f"on-from-{10 * count}-{n}" for n in range(10)]
             if ending is not None:
                 ours.broker.send_signal(ending)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -14,13 +14,14 @@ import pytest
 from interop import apache, programs
 from interop.apache import Release, Server
 from interop.frames import Request, ask
-from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.nameserver_link import NameServerLink
-from orbitmq.broker.registration import BrokerIdentity, RegistrationAnswer
+from orbitmq.broker.config.broker_config import BrokerConfig
+from orbitmq.broker.registration.link import NameServerLink
+from orbitmq.broker.registration.requests import BrokerIdentity, RegistrationAnswer
 from orbitmq.common.clock import SystemClock
 from orbitmq.protocol.bodies.nameserver import DataVersion, TopicConfig
 from orbitmq.remoting.client import RemotingClient
 from orbitmq.remoting.settings import client_config
+from support.common.waiting import until
 
 pytestmark = [pytest.mark.interop, pytest.mark.needs("java", "maven")]
 
@@ -31,7 +32,10 @@ class Topics:
     """A broker's topics."""
 
     def __init__(self) -> None:
-        self.topics = {"broker-ours": TopicConfig("broker-ours", 1, 1, 7), "Mail": TopicConfig("Mail", 4, 4)}
+        self.topics = {
+            "broker-ours": TopicConfig("broker-ours", 1, 1, 7),
+            "Mail": TopicConfig("Mail", 4, 4),
+        }
         self.data_version = DataVersion(counter=1, timestamp=1_700_000_000_000)
 
     @property
@@ -40,7 +44,9 @@ class Topics:
 
     def put(self, topic: TopicConfig) -> None:
         self.topics[topic.name] = topic
-        self.data_version = DataVersion(counter=self.data_version.counter + 1, timestamp=1_700_000_000_000)
+        self.data_version = DataVersion(
+            counter=self.data_version.counter + 1, timestamp=1_700_000_000_000
+        )
 
 
 @asynccontextmanager
@@ -49,11 +55,16 @@ async def linked(
 ) -> AsyncIterator[tuple[NameServerLink, Topics, BrokerConfig, list[RegistrationAnswer]]]:
     """A link that was started, and is stopped with the block."""
     config = BrokerConfig(
-        broker_name="broker-ours", listen_port=PORT, namesrv_addr=";".join(each.address for each in name_servers), **settings
+        broker_name="broker-ours",
+        listen_port=PORT,
+        namesrv_addr=";".join(each.address for each in name_servers),
+        **settings,
     )
     topics, answers = Topics(), list[RegistrationAnswer]()
     async with RemotingClient(client_config(config), SystemClock()) as client:
-        link = NameServerLink(config, BrokerIdentity.of(config, PORT), topics, client, answers.append)
+        link = NameServerLink(
+            config, BrokerIdentity.of(config, PORT), topics, client, answers.append
+        )
         await link.start()
         try:
             yield link, topics, config, answers
@@ -67,19 +78,13 @@ async def route(name_server: Server, topic: str) -> Any:
     return answer.json() if answer.code == 0 else None
 
 
-async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Name servers of 5.x forget a broker that left a moment later."""
-    for _ in range(100):
-        if await condition():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"{what} did not come true")
-
-
 @pytest.fixture(scope="module")
 def originals(apache_5: Release, apache_4: Release, module_home: Path) -> Any:
     """A name server of each release."""
-    servers = [apache.name_server(apache_5, module_home / "names-5"), apache.name_server(apache_4, module_home / "names-4")]
+    servers = [
+        apache.name_server(apache_5, module_home / "names-5"),
+        apache.name_server(apache_4, module_home / "names-4"),
+    ]
     with apache.running(*servers):
         yield servers
 
@@ -90,26 +95,45 @@ def originals(apache_5: Release, apache_4: Release, module_home: Path) -> Any:
         pytest.param({}, id="plain"),
         pytest.param({"compressed_register": True}, id="compressed"),
         pytest.param({"enable_single_topic_register": True}, id="topic alone"),
-        pytest.param({"force_register": False, "enable_split_registration": True, "split_registration_size": 2}, id="asked first, split"),
+        pytest.param(
+            {
+                "force_register": False,
+                "enable_split_registration": True,
+                "split_registration_size": 2,
+            },
+            id="asked first, split",
+        ),
     ],
 )
-def test_real_name_servers_show_our_broker_its_topics_and_their_changes(originals: list[Server], settings: dict[str, Any]) -> None:
+def test_real_name_servers_show_our_broker_its_topics_and_their_changes(
+    originals: list[Server], settings: dict[str, Any]
+) -> None:
     async def scenario() -> None:
         async with linked(originals, **settings) as (link, topics, _, _):
             assert list(link.name_servers.values()) == [True, True]
             for each in originals:
                 mail = await route(each, "Mail")
                 (broker,), (queues,) = mail["brokerDatas"], mail["queueDatas"]
-                assert (broker["brokerName"], broker["cluster"]) == ("broker-ours", "DefaultCluster")
+                assert (broker["brokerName"], broker["cluster"]) == (
+                    "broker-ours",
+                    "DefaultCluster",
+                )
                 assert list(broker["brokerAddrs"].values()) == [f"127.0.0.1:{PORT}"]
-                assert (queues["readQueueNums"], queues["writeQueueNums"], queues["perm"]) == (4, 4, 6)
+                assert (queues["readQueueNums"], queues["writeQueueNums"], queues["perm"]) == (
+                    4,
+                    4,
+                    6,
+                )
             for changed in (TopicConfig("New", 3, 3), TopicConfig("Mail", 8, 8, 4)):
                 topics.put(changed)
                 link.topics_changed([changed.name])
                 await link.settled()
                 for each in originals:
                     (queues,) = (await route(each, changed.name))["queueDatas"]
-                    assert (queues["writeQueueNums"], queues["perm"]) == (changed.write_queue_nums, changed.perm)
+                    assert (queues["writeQueueNums"], queues["perm"]) == (
+                        changed.write_queue_nums,
+                        changed.perm,
+                    )
             link.period_over()
             await link.settled()
             assert list(link.name_servers.values()) == [True, True]
@@ -124,9 +148,16 @@ def test_real_name_servers_show_our_broker_its_topics_and_their_changes(original
     asyncio.run(scenario())
 
 
-def test_a_broker_without_permission_to_write_has_no_topic_to_write_to(originals: list[Server], tmp_path: Path) -> None:
+def test_a_broker_without_permission_to_write_has_no_topic_to_write_to(
+    originals: list[Server], tmp_path: Path
+) -> None:
     async def scenario() -> None:
-        async with linked(originals, store_path_root_dir=str(tmp_path)) as (link, topics, config, _):
+        async with linked(originals, store_path_root_dir=str(tmp_path)) as (
+            link,
+            topics,
+            config,
+            _,
+        ):
             await asyncio.to_thread(config.update, "brokerPermission=4")
             topics.put(TopicConfig("Other", 1, 1))
             link.register_all()
@@ -141,7 +172,9 @@ def test_order_configuration_reaches_our_broker(originals: list[Server]) -> None
     async def scenario() -> None:
         order = {"namespace": "ORDER_TOPIC_CONFIG", "key": "Mail"}
         for each in originals:
-            await asyncio.to_thread(ask, each.address, Request(100, {**order, "value": "broker-ours:4"}))
+            await asyncio.to_thread(
+                ask, each.address, Request(100, {**order, "value": "broker-ours:4"})
+            )
         try:
             async with linked(originals) as (_, _, _, answers):
                 assert {answer.name_server: answer.order_topics for answer in answers} == {
@@ -154,12 +187,16 @@ def test_order_configuration_reaches_our_broker(originals: list[Server]) -> None
     asyncio.run(scenario())
 
 
-def test_mqadmin_lists_our_broker(release: Release, originals: list[Server], tmp_path: Path) -> None:
+def test_mqadmin_lists_our_broker(
+    release: Release, originals: list[Server], tmp_path: Path
+) -> None:
     async def scenario() -> None:
         async with linked(originals):
             with programs.admin(release, tmp_path) as mqadmin:
                 for each in originals:
-                    said = await asyncio.to_thread(mqadmin, "topicRoute", "-n", each.address, "-t", "Mail")
+                    said = await asyncio.to_thread(
+                        mqadmin, "topicRoute", "-n", each.address, "-t", "Mail"
+                    )
                     assert '"broker-ours"' in said, said
                     assert f"127.0.0.1:{PORT}" in said, said
 

@@ -1,8 +1,10 @@
-"""The real `mqadmin`, 5.5.0 and 4.9.7, prints the same of the original 5.5.0 broker and of ours, while the same clients are online at both.
+"""The real `mqadmin`, 5.5.0 and 4.9.7, prints the same of the original 5.5.0 broker and of ours,
+while the same clients are online at both.
 
-What must differ is taken out before the comparison: addresses, folders, measured times and rates, ids, and the order of lines where the
-original prints a hash map. Each command also has a text that must be in its output, so that two equal failures do not pass. `BROKER`, `ID`,
-`OFFSET_ID` and `HOME` in a command are each side's own.
+What must differ is taken out before the comparison: addresses, folders, measured times and rates,
+ids, and the order of lines where the original prints a hash map. Each command also has a text that
+must be in its output, so that two equal failures do not pass. `BROKER`, `ID`, `OFFSET_ID` and
+`HOME` in a command are each side's own.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from typing import Any
 import pytest
 
 from interop import subject
-from interop.apache import Release, wait_until
+from interop.apache import Release
 from interop.broker_clients import Cluster, admin, clusters, residents
 from interop.frames import Request, ask
 from interop.programs import Admin
+from support.common.waiting import wait_until
 
 pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven"), pytest.mark.timeout(300)]
 
@@ -42,12 +45,22 @@ class Side:
 
     def run(self, command: str) -> str:
         """What a command prints."""
-        own = {"BROKER": self.cluster.broker.address, "HOME": str(self.home), "OFFSET_ID": self.ids["offsetId"], "ID": self.ids["id"]}
-        arguments = [re.sub(r"\b(BROKER|OFFSET_ID|ID|HOME)\b", lambda found: own[found[0]], word) for word in command.split()]
+        own = {
+            "BROKER": self.cluster.broker.address,
+            "HOME": str(self.home),
+            "OFFSET_ID": self.ids["offsetId"],
+            "ID": self.ids["id"],
+        }
+        arguments = [
+            re.sub(r"\b(BROKER|OFFSET_ID|ID|HOME)\b", lambda found: own[found[0]], word)
+            for word in command.split()
+        ]
         return self.admin(*arguments, "-n", self.cluster.name_server.address)
 
     def normal(self, text: str) -> list[str]:
-        """The lines that were printed, without what may differ between two brokers that do the same."""
+        """The lines that were printed, without what may differ between two brokers that do the
+        same.
+        """
         text = text.replace(self.cluster.broker.address, "BROKER").replace(str(self.home), "HOME")
         text = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
         text = re.sub(r"\b\d{13}\b|\b\d{4}-\d\d-\d\d[ #]\d\d:\d\d:\d\d[:.,]?\d*", "TIME", text)
@@ -69,12 +82,17 @@ class Sides:
         """What a command prints of the original, and of ours."""
         return list(self._threads.map(lambda side: side.run(command), self.all))
 
-    def same(self, command: str, shows: str, *, unless: str | None = "Exception", but_for: str = "$^") -> None:
-        """Both print the same, but for what the pattern `but_for` matches, with `shows` in it and `unless` not."""
+    def same(
+        self, command: str, shows: str, *, unless: str | None = "Exception", but_for: str = "$^"
+    ) -> None:
+        """Both print the same, but for what the pattern `but_for` matches, with `shows` in it and
+        `unless` not.
+        """
         printed = self.both(command)
         told = f"mqadmin {command} printed:\n{printed[0]}"
         original, ours = (
-            sorted(re.sub(but_for, "", line) for line in side.normal(text)) for side, text in zip(self.all, printed, strict=True)
+            sorted(re.sub(but_for, "", line) for line in side.normal(text))
+            for side, text in zip(self.all, printed, strict=True)
         )
         assert ours == original, told
         assert shows in printed[0], told
@@ -89,24 +107,37 @@ class Sides:
                 return True
             return False
 
-        with suppress(TimeoutError):
-            wait_until(is_same, command, 40)
+        with suppress(AssertionError):
+            wait_until(is_same, command, seconds=40)
         self.same(command, shows)
 
     def refused(self, command: str, code: int, *, but_for: str = "$^") -> None:
-        """Both refuse with that code, and in the same words but for what ours adds at the end of a line."""
+        """Both refuse with that code, and in the same words but for what ours adds at the end of a
+        line.
+        """
         self.same(command, f"CODE: {code} ", unless=None, but_for=but_for)
 
     def wait_until_consumed(self, group: str, offsets: dict[tuple[str, int], int]) -> None:
         """Wait until a group has committed these offsets, by topic and queue."""
 
         def committed(side: Side, topic: str, queue: int) -> str | None:
-            fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue), "setZeroIfNotFound": "false"}
+            fields = {
+                "consumerGroup": group,
+                "topic": topic,
+                "queueId": str(queue),
+                "setZeroIfNotFound": "false",
+            }
             return ask(side.cluster.broker.address, Request(14, fields)).fields.get("offset")
 
         for side in self.all:
             for (topic, queue), offset in offsets.items():
-                is_there = partial(lambda *place, offset: committed(*place) == str(offset), side, topic, queue, offset=offset)
+                is_there = partial(
+                    lambda *place, offset: committed(*place) == str(offset),
+                    side,
+                    topic,
+                    queue,
+                    offset=offset,
+                )
                 wait_until(is_there, f"{group} has committed {offset} in queue {queue} of {topic}")
 
 
@@ -119,8 +150,15 @@ def sides(request: pytest.FixtureRequest, apache_5: Release, module_home: Path) 
 
         def side(cluster: Cluster, name: str) -> Side:
             cluster.make_topics({"Residents": QUEUES, "Others": 1})
-            ids = opened.enter_context(residents(release, home / f"{name}-clients", cluster.name_server.address))
-            return Side(cluster, home / f"{name}-admin", ids, opened.enter_context(admin(release, home / f"{name}-admin")))
+            ids = opened.enter_context(
+                residents(release, home / f"{name}-clients", cluster.name_server.address)
+            )
+            return Side(
+                cluster,
+                home / f"{name}-admin",
+                ids,
+                opened.enter_context(admin(release, home / f"{name}-admin")),
+            )
 
         both = opened.enter_context(clusters(apache_5, home))
         original, ours = threads.map(side, both, ("original", "ours"))
@@ -134,19 +172,44 @@ def test_clusters_and_brokers_are_shown_the_same(sides: Sides) -> None:
     for command in ("clusterList", "clusterList -m"):
         printed = sides.both(command)[
             -1
-        ]  # an original 5.5.0 lacks a key that the tool of 4.9.7 needs: it prints no row, but a NullPointerException
+            # an original 5.5.0 lacks a key that the tool of 4.9.7 needs: it prints no row, but a
+            # NullPointerException
+        ]
         row = next(line.split() for line in printed.splitlines() if "broker-a" in line)
-        assert ("V5_5_0" in row or command.endswith("-m"), "Exception" in printed) == (True, False), printed
+        assert ("V5_5_0" in row or command.endswith("-m"), "Exception" in printed) == (
+            True,
+            False,
+        ), printed
     if sides.is_5:
         sides.same("clusterList", "broker-a", but_for=r"(?<=V\d_\d_\d) .*$")
     sides.same("clusterList -m", "broker-a", but_for=r"(?<=broker-a) .*$")
-    original, ours = ([line.split(":")[0].strip() for line in text.splitlines()] for text in sides.both("brokerStatus -b BROKER"))
+    original, ours = (
+        [line.split(":")[0].strip() for line in text.splitlines()]
+        for text in sides.both("brokerStatus -b BROKER")
+    )
     assert "msgPutTotalTodayNow" in original
-    names = [sorted(name for name in each if not name.startswith("commitLogDiskRatio_")) for each in (original, ours)]
-    assert names[1] == sorted([*names[0], "brokerVersion", "getTransferedTps"]), "with what tools of 4.9 look for"
-    shown = [{row.split("=")[0].strip(): row for row in text.splitlines()} for text in sides.both("getBrokerConfig -b BROKER")]
-    own = {"haListenPort", "listenPort", "namesrvAddr", "rocketmqHome", "storePathCommitLog", "storePathRootDir"}
-    assert {key: shown[1].get(key) for key in shown[0] if key not in own} == {key: row for key, row in shown[0].items() if key not in own}
+    names = [
+        sorted(name for name in each if not name.startswith("commitLogDiskRatio_"))
+        for each in (original, ours)
+    ]
+    assert names[1] == sorted([*names[0], "brokerVersion", "getTransferedTps"]), (
+        "with what tools of 4.9 look for"
+    )
+    shown = [
+        {row.split("=")[0].strip(): row for row in text.splitlines()}
+        for text in sides.both("getBrokerConfig -b BROKER")
+    ]
+    own = {
+        "haListenPort",
+        "listenPort",
+        "namesrvAddr",
+        "rocketmqHome",
+        "storePathCommitLog",
+        "storePathRootDir",
+    }
+    assert {key: shown[1].get(key) for key in shown[0] if key not in own} == {
+        key: row for key, row in shown[0].items() if key not in own
+    }
     assert len(shown[0]) > 300
     sides.same("updateBrokerConfig -b BROKER -k fileReservedTime -v 71", "success")
     sides.same("updateBrokerConfig -c DefaultCluster -k fileReservedTime -v 72", "success")
@@ -189,15 +252,21 @@ def test_groups_are_made_changed_and_deleted_the_same(sides: Sides) -> None:
     sides.refused("updateSubGroup -b BROKER -g bad*group", 29, but_for="; the first is .*$")
     sides.same("deleteSubGroup -b BROKER -g made -r true", "success")
     sides.same("deleteSubGroup -c DefaultCluster -g wide", "success")
-    assert "wide" not in sides.all[1].run("getConsumerConfig -g wide")  # the original sometimes makes it anew by itself
+    assert "wide" not in sides.all[1].run(
+        "getConsumerConfig -g wide"
+    )  # the original sometimes makes it anew by itself
 
 
 def test_clients_are_shown_the_same(sides: Sides) -> None:
     sides.same("consumerConnection -g residents", "resident-consumer")
     sides.refused("consumerConnection -g absent", 17)
     sides.same("producerConnection -g resident-producers -t Residents", "resident-producer")
-    sides.refused("producerConnection -g absent -t Residents", 1, but_for=": no producer of it is online")
-    sides.same_soon("producer -b BROKER", "resident-producer")  # a tool that ended may be known for a while
+    sides.refused(
+        "producerConnection -g absent -t Residents", 1, but_for=": no producer of it is online"
+    )
+    sides.same_soon(
+        "producer -b BROKER", "resident-producer"
+    )  # a tool that ended may be known for a while
     sides.same("consumerStatus -g residents", "resident-consumer")
     sides.same("consumerStatus -g residents -s", "resident-consumer")
     sides.refused("consumerStatus -g absent", 17)
@@ -216,10 +285,14 @@ def test_how_far_groups_are_is_shown_the_same(sides: Sides) -> None:
 
 
 def test_messages_are_found_the_same(sides: Sides) -> None:
-    for found in ("-t Residents -i ID", "-t Residents -i OFFSET_ID") if sides.is_5 else ("-i OFFSET_ID",):
+    for found in (
+        ("-t Residents -i ID", "-t Residents -i OFFSET_ID") if sides.is_5 else ("-i OFFSET_ID",)
+    ):
         sides.same(f"queryMsgById {found}", "resident-0")
     sides.same("queryMsgByUniqueKey -t Residents -i ID", "resident-0")
-    sides.same("queryMsgByKey -t Residents -k resident-3", "resident-3" if sides.is_5 else "Message ID")
+    sides.same(
+        "queryMsgByKey -t Residents -k resident-3", "resident-3" if sides.is_5 else "Message ID"
+    )
     sides.same("queryMsgByKey -t Residents -k absent", "no message", unless=None)
     sides.same("queryMsgByOffset -t Residents -b broker-a -i 0 -o 1", "resident-4")
     sides.same("queryMsgByOffset -t Residents -b broker-a -i 0 -o 99", "")
@@ -234,7 +307,11 @@ def test_messages_are_sent_and_consumed_on_demand_the_same(sides: Sides) -> None
     client = re.search(r"\S+@resident-consumer", sides.both("consumerConnection -g residents")[0])
     assert client is not None
     found = "queryMsgById -t Residents" if sides.is_5 else "queryMsgById"
-    sides.same(f"{found} -i OFFSET_ID -g residents -d {client[0]}", "CR_SUCCESS", but_for=r"spentTimeMills=\d+")
+    sides.same(
+        f"{found} -i OFFSET_ID -g residents -d {client[0]}",
+        "CR_SUCCESS",
+        but_for=r"spentTimeMills=\d+",
+    )
     sides.same("sendMessage -t Others -p body -k key -c tag", "SEND_OK")
     sides.same("checkMsgSendRT -t Others -a 3 -s 10", "true", but_for=r"(?<=true) \d+$")
 
@@ -242,9 +319,16 @@ def test_messages_are_sent_and_consumed_on_demand_the_same(sides: Sides) -> None
 def test_offsets_are_reset_the_same(sides: Sides) -> None:
     sides.same("resetOffsetByTime -g residents -t Residents -s now", "broker-a")
     sides.same("skipAccumulatedMessage -g residents -t Residents", "broker-a")
-    for command in ("resetOffsetByTime -g absent -t Residents -s now", "skipAccumulatedMessage -g absent -t Residents"):
+    for command in (
+        "resetOffsetByTime -g absent -t Residents -s now",
+        "skipAccumulatedMessage -g absent -t Residents",
+    ):
         sides.same(command, "absent", unless=None, but_for="; check its name, or create it")
-    sides.refused("cloneGroupOffset -s residents -d cloned -t Residents -o true", 26, but_for=" Pull or send .*(?= BROKER:)")
+    sides.refused(
+        "cloneGroupOffset -s residents -d cloned -t Residents -o true",
+        26,
+        but_for=" Pull or send .*(?= BROKER:)",
+    )
 
 
 def test_exports_hold_the_same(sides: Sides) -> None:
@@ -253,17 +337,30 @@ def test_exports_hold_the_same(sides: Sides) -> None:
         ("exportMetadata -c DefaultCluster -g", "subscriptionGroup.json"),
     ):
         sides.same(f"{command} -f HOME/export", "success")
-        original, ours = (_comparable(json.loads((side.home / "export" / file).read_text())) for side in sides.all)
+        original, ours = (
+            _comparable(json.loads((side.home / "export" / file).read_text())) for side in sides.all
+        )
         assert ours == original
     for command in ("exportConfigs", "exportMetrics"):
-        shows = "success" if sides.is_5 else "NullPointerException"  # 4.9.7 misses keys that 5.5.0 has not
+        shows = (
+            "success" if sides.is_5 else "NullPointerException"
+        )  # 4.9.7 misses keys that 5.5.0 has not
         sides.same(f"{command} -c DefaultCluster -f HOME/export", shows, unless=None)
 
 
 def _comparable(exported: dict[str, Any]) -> dict[str, Any]:
-    """An export without its time, the version of its table, and what the original made anew after it was deleted."""
-    tables = {name: value for name, value in exported.items() if isinstance(value, dict) and name != "dataVersion"}
-    return {name: {key: item for key, item in table.items() if key not in ("made", "wide")} for name, table in tables.items()}
+    """An export without its time, the version of its table, and what the original made anew after
+    it was deleted.
+    """
+    tables = {
+        name: value
+        for name, value in exported.items()
+        if isinstance(value, dict) and name != "dataVersion"
+    }
+    return {
+        name: {key: item for key, item in table.items() if key not in ("made", "wide")}
+        for name, table in tables.items()
+    }
 
 
 def test_modes_of_reading_are_set_the_same(sides: Sides) -> None:

@@ -1,4 +1,6 @@
-"""Sends that are refused, by the original 5.5.0 and by ours: the same codes, and the same fields, which Java clients read unasked."""
+"""Sends that are refused, by the original 5.5.0 and by ours: the same codes, and the same fields,
+which Java clients read unasked.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,18 @@ LETTERS = "abcdefghijkm"
 REFUSED: dict[str, Request] = {
     "a topic that cannot be": Request(10, SEND | {"topic": "a b"}, b"x"),
     "a topic of the broker's own": Request(10, SEND | {"topic": "SCHEDULE_TOPIC_XXXX"}, b"x"),
-    "a topic that is not there": Request(10, SEND | {"topic": "Unknown", "defaultTopic": "nothing"}, b"x"),
+    "a topic that is not there": Request(
+        10, SEND | {"topic": "Unknown", "defaultTopic": "nothing"}, b"x"
+    ),
     "a queue that is not there": Request(10, SEND | {"queueId": "9"}, b"x"),
-    "the same in letters": Request(310, dict(zip(LETTERS, (SEND | {"queueId": "9"}).values(), strict=True)), b"x"),
+    "the same in letters": Request(
+        310, dict(zip(LETTERS, (SEND | {"queueId": "9"}).values(), strict=True)), b"x"
+    ),
     "a batch to a retry topic": Request(10, SEND | {"topic": "%RETRY%g", "batch": "true"}, b"x"),
     "a body that is too large": Request(10, SEND, bytes((4 << 20) + 1)),
-    "properties that are too large": Request(10, SEND | {"properties": f"x\x01{'y' * 40_000}\x02"}, b"x"),
+    "properties that are too large": Request(
+        10, SEND | {"properties": f"x\x01{'y' * 40_000}\x02"}, b"x"
+    ),
     "a time that is too far away": Request(10, SEND | {"properties": TIMED}, b"x"),
     "a reply to a queue that is not there": Request(324, REPLY | {"queueId": "9"}, b"x"),
 }
@@ -34,7 +42,11 @@ UNREAD: dict[str, Request] = {
     "a reply that lacks a field": Request(324, without(REPLY, "bornTimestamp"), b"x"),
 }
 CONFIGURED: dict[str, tuple[str, str, Request]] = {
-    "before its time": ("startAcceptSendRequestTimeStamp=9000000000000", "startAcceptSendRequestTimeStamp=0", Request(10, SEND, b"x")),
+    "before its time": (
+        "startAcceptSendRequestTimeStamp=9000000000000",
+        "startAcceptSendRequestTimeStamp=0",
+        Request(10, SEND, b"x"),
+    ),
     "a reply before its time": (
         "startAcceptSendRequestTimeStamp=9000000000000",
         "startAcceptSendRequestTimeStamp=0",
@@ -43,16 +55,39 @@ CONFIGURED: dict[str, tuple[str, str, Request]] = {
     "a transaction where none may be": (
         "rejectTransactionMessage=true",
         "rejectTransactionMessage=false",
-        Request(10, SEND | {"properties": "UNIQ_KEY\x01K\x02TRAN_MSG\x01true\x02PGROUP\x01p\x02", "sysFlag": "4"}, b"x"),
+        Request(
+            10,
+            SEND
+            | {
+                "properties": "UNIQ_KEY\x01K\x02TRAN_MSG\x01true\x02PGROUP\x01p\x02",
+                "sysFlag": "4",
+            },
+            b"x",
+        ),
     ),
-    "a reply that is not to be kept": ("storeReplyMessageEnable=false", "storeReplyMessageEnable=true", Request(324, REPLY, b"x")),
+    "a reply that is not to be kept": (
+        "storeReplyMessageEnable=false",
+        "storeReplyMessageEnable=true",
+        Request(324, REPLY, b"x"),
+    ),
 }
 
 
 @pytest.fixture
 def both(both_brokers: BrokerConversation) -> BrokerConversation:
     for connection in both_brokers.on("main"):
-        for each in (row(17, TOPIC), row(17, TOPIC | {"topic": "DefaultCluster_REPLY_TOPIC", "readQueueNums": "1", "writeQueueNums": "1"})):
+        for each in (
+            row(17, TOPIC),
+            row(
+                17,
+                TOPIC
+                | {
+                    "topic": "DefaultCluster_REPLY_TOPIC",
+                    "readQueueNums": "1",
+                    "writeQueueNums": "1",
+                },
+            ),
+        ):
             connection.ask(Request(each.code, each.fields))
     return both_brokers
 
@@ -70,7 +105,9 @@ def test_who_is_refused_hears_where(both: BrokerConversation, case: str) -> None
 
 
 @pytest.mark.parametrize("case", UNREAD)
-def test_what_cannot_be_read_is_answered_without_fields(both: BrokerConversation, case: str) -> None:
+def test_what_cannot_be_read_is_answered_without_fields(
+    both: BrokerConversation, case: str
+) -> None:
     refused(both, UNREAD[case], {})
 
 

@@ -1,4 +1,6 @@
-"""Messages that come again, dead letters and replies, as raw frames to the original 5.5.0 and to ours: answers and records are equal."""
+"""Messages that come again, dead letters and replies, as raw frames to the original 5.5.0 and to
+ours: answers and records are equal.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,14 @@ PULL = {
     "subVersion": "0",
     "expressionType": "TAG",
 }
-BACK = {"offset": "0", "group": "g", "delayLevel": "0", "originMsgId": "id", "originTopic": "T", "unitMode": "false"}
+BACK = {
+    "offset": "0",
+    "group": "g",
+    "delayLevel": "0",
+    "originMsgId": "id",
+    "originTopic": "T",
+    "unitMode": "false",
+}
 REPLY = {
     "producerGroup": "p",
     "topic": "DefaultCluster_REPLY_TOPIC",
@@ -44,7 +53,13 @@ REPLY = {
     "reconsumeTimes": "0",
     "unitMode": "false",
 }
-LETTERS = dict(zip((*without(REPLY, "reconsumeTimes", "unitMode"), "properties", "reconsumeTimes", "unitMode"), "abcdefghijk", strict=True))
+LETTERS = dict(
+    zip(
+        (*without(REPLY, "reconsumeTimes", "unitMode"), "properties", "reconsumeTimes", "unitMode"),
+        "abcdefghijk",
+        strict=True,
+    )
+)
 
 
 def texts(**properties: str) -> str:
@@ -52,8 +67,13 @@ def texts(**properties: str) -> str:
 
 
 def look_alike(both: BrokerConversation, topic: str, queue_id: int = 0) -> None:
-    """Compare what a topic of the broker's own has stored, but for where in the log that is and which port the first id says."""
-    found = [comparable(connection.ask(Request(11, {**PULL, "topic": topic, "queueId": str(queue_id)}))) for connection in both.on("main")]
+    """Compare what a topic of the broker's own has stored, but for where in the log that is and
+    which port the first id says.
+    """
+    found = [
+        comparable(connection.ask(Request(11, {**PULL, "topic": topic, "queueId": str(queue_id)})))
+        for connection in both.on("main")
+    ]
     for answer in found:
         for record in answer["body"]:
             record["fixed"] = record["fixed"][:56] + record["fixed"][72:]
@@ -83,7 +103,15 @@ SECTIONS: dict[str, list[Row]] = {
     "sent back": [
         row(17, TOPIC),
         *map(sent, range(2)),
-        *(row(36, BACK | change) for change in ({}, {"delayLevel": "5"}, {"delayLevel": "17", "unitMode": "true"}, {"delayLevel": "99"})),
+        *(
+            row(36, BACK | change)
+            for change in (
+                {},
+                {"delayLevel": "5"},
+                {"delayLevel": "17", "unitMode": "true"},
+                {"delayLevel": "99"},
+            )
+        ),
         row(351, {"topic": "%RETRY%g"}),
         row(315, {"statsName": "SNDBCK_PUT_NUMS", "statsKey": "T@g"}),
     ],
@@ -97,7 +125,10 @@ SECTIONS: dict[str, list[Row]] = {
             None,
             {
                 "groupName": "policy",
-                "groupRetryPolicy": {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 1000, "max": 2000, "multiplier": 2}},
+                "groupRetryPolicy": {
+                    "type": "EXPONENTIAL",
+                    "exponentialRetryPolicy": {"initial": 1000, "max": 2000, "multiplier": 2},
+                },
             },
         ),
         row(36, BACK | {"group": "policy"}),
@@ -140,8 +171,14 @@ def test_both_store_the_same_of_what_was_sent_back(both_brokers: BrokerConversat
         look_alike(both_brokers, topic)
 
 
-def test_both_take_what_a_consumer_sends_to_its_retry_topic_alike(both_brokers: BrokerConversation) -> None:
-    delayed = {"properties": texts(UNIQ_KEY="0A00000100000000000000000000FF00", RETRY_TOPIC="T", DELAY="16", WAIT="false")}
+def test_both_take_what_a_consumer_sends_to_its_retry_topic_alike(
+    both_brokers: BrokerConversation,
+) -> None:
+    delayed = {
+        "properties": texts(
+            UNIQ_KEY="0A00000100000000000000000000FF00", RETRY_TOPIC="T", DELAY="16", WAIT="false"
+        )
+    }
     queue = {"brokerName": "broker-a", "queueId": 0, "topic": "T"}
     lock = {"clientId": "c", "consumerGroup": "r", "mqSet": [queue], "onlyThisBroker": False}
     for number, change in enumerate(
@@ -167,31 +204,53 @@ def test_both_take_what_a_consumer_sends_to_its_retry_topic_alike(both_brokers: 
 
 
 def heartbeat(client: str) -> bytes:
-    return json.dumps({"clientID": client, "producerDataSet": [{"groupName": "askers"}], "consumerDataSet": []}).encode()
+    return json.dumps(
+        {"clientID": client, "producerDataSet": [{"groupName": "askers"}], "consumerDataSet": []}
+    ).encode()
 
 
 def answer_with(connections: Sequence[Connection], questions: Sequence[Answer], code: int) -> None:
     for connection, question in zip(connections, questions, strict=True):
-        members: dict[str, Any] = {"code": code, "flag": 1, "language": "JAVA", "opaque": question.opaque, "version": 513}
+        members: dict[str, Any] = {
+            "code": code,
+            "flag": 1,
+            "language": "JAVA",
+            "opaque": question.opaque,
+            "version": 513,
+        }
         header = json.dumps(members | ({"remark": "no"} if code else {})).encode()
-        connection.send_bytes((4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header)
+        connection.send_bytes(
+            (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
+        )
 
 
 @pytest.mark.parametrize("in_letters", [False, True])
 @pytest.mark.parametrize("code", [0, 1])
-def test_both_bring_a_reply_to_the_client_that_asked(both_brokers: BrokerConversation, in_letters: bool, code: int) -> None:
+def test_both_bring_a_reply_to_the_client_that_asked(
+    both_brokers: BrokerConversation, in_letters: bool, code: int
+) -> None:
     askers = both_brokers.on("asker")
     for connection in askers:
         assert connection.ask(Request(34, None, heartbeat("asker-1"))).code == 0
-    fields = REPLY | {"properties": texts(REPLY_TO_CLIENT="asker-1", CORRELATION_ID="7", MSG_TYPE="reply", own="größe")}
-    reply = Request(325, {LETTERS[name]: value for name, value in fields.items()}, b"body") if in_letters else Request(324, fields, b"body")
+    fields = REPLY | {
+        "properties": texts(
+            REPLY_TO_CLIENT="asker-1", CORRELATION_ID="7", MSG_TYPE="reply", own="größe"
+        )
+    }
+    reply = (
+        Request(325, {LETTERS[name]: value for name, value in fields.items()}, b"body")
+        if in_letters
+        else Request(324, fields, b"body")
+    )
     repliers = both_brokers.on("main")
     for connection in repliers:
         connection.send(reply)
     brought = [connection.receive() for connection in askers]
     for each in brought:
         assert each.fields.keys() >= {"bornHost", "storeHost"}
-        properties = dict(text.split("\x01") for text in each.fields.pop("properties").split("\x02") if text)
+        properties = dict(
+            text.split("\x01") for text in each.fields.pop("properties").split("\x02") if text
+        )
         assert properties.pop("PUSH_REPLY_TIME").isdecimal()
         each.fields.update(properties)
     assert not broker_differences(*brought)
@@ -208,11 +267,16 @@ def test_both_refuse_replies_that_cannot_be_brought_alike(both_brokers: BrokerCo
     gone = REPLY | {"properties": texts(REPLY_TO_CLIENT="gone")}
     for fields in (gone, REPLY, REPLY | {"properties": ""}):
         answers_alike(both_brokers, Request(324, fields, b"nobody"))
-    elsewhere = [row(324, gone | change, b"nobody", deviation=WORDS) for change in ({"queueId": "9"}, {"topic": "SCHEDULE_TOPIC_XXXX"})]
+    elsewhere = [
+        row(324, gone | change, b"nobody", deviation=WORDS)
+        for change in ({"queueId": "9"}, {"topic": "SCHEDULE_TOPIC_XXXX"})
+    ]
     elsewhere.append(row(324, gone | {"topic": "a b"}, b"nobody"))
     wrong = [row(324, gone | {"queueId": "x"}, b"nobody"), row(324, None, b"nobody")]
     ask_all(both_brokers, [*elsewhere, *wrong])
     look_alike(both_brokers, "DefaultCluster_REPLY_TOPIC")
     end = row(30, {"topic": "DefaultCluster_REPLY_TOPIC", "queueId": "0"})
-    off, on = (row(25, None, f"storeReplyMessageEnable={value}\n".encode()) for value in ("false", "true"))
+    off, on = (
+        row(25, None, f"storeReplyMessageEnable={value}\n".encode()) for value in ("false", "true")
+    )
     ask_all(both_brokers, [end, off, row(324, gone, b"nobody"), end, on])

@@ -1,10 +1,13 @@
-"""Transactions as raw frames, to the original 5.5.0 and to ours: answers, stored records and questions are equal."""
+"""Transactions as raw frames, to the original 5.5.0 and to ours: answers, stored records and
+questions are equal.
+"""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +22,7 @@ from orbitmq.message import properties
 from orbitmq.message.message_id import parse_offset_id
 from orbitmq.message.record import decode_all
 from orbitmq.message.stored_message import StoredMessage
+from support.common.waiting import wait_until
 
 pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven")]
 
@@ -49,18 +53,43 @@ class Place(NamedTuple):
 
 def half_request(number: int, **more: str) -> Request:
     """A message of a transaction, born now, that brings these properties too."""
-    names = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"0A00000100000000000000000000B0{number:02d}", "KEYS": f"b{number}", **more}
-    fields = sent(number, producerGroup=GROUP, queueId="1", sysFlag="4", bornTimestamp=str(int(time.time() * 1000)), flag="7").fields or {}
-    return Request(10, fields | {"properties": "".join(f"{name}\x01{value}\x02" for name, value in names.items())}, b"deal %d" % number)
+    names = {
+        "TRAN_MSG": "true",
+        "PGROUP": GROUP,
+        "UNIQ_KEY": f"0A00000100000000000000000000B0{number:02d}",
+        "KEYS": f"b{number}",
+        **more,
+    }
+    fields = (
+        sent(
+            number,
+            producerGroup=GROUP,
+            queueId="1",
+            sysFlag="4",
+            bornTimestamp=str(int(time.time() * 1000)),
+            flag="7",
+        ).fields
+        or {}
+    )
+    return Request(
+        10,
+        fields | {"properties": "".join(f"{name}\x01{value}\x02" for name, value in names.items())},
+        b"deal %d" % number,
+    )
 
 
 def prepare(both: BrokerConversation, number: int, **more: str) -> list[Place]:
     """Send a half message to both; where each has it."""
     request = half_request(number, **more)
     answers = [connection.ask(request) for connection in both.on("main")]
-    places = [Place(int(answer.fields["queueOffset"]), parse_offset_id(answer.fields["msgId"]).log_offset) for answer in answers]
+    places = [
+        Place(int(answer.fields["queueOffset"]), parse_offset_id(answer.fields["msgId"]).log_offset)
+        for answer in answers
+    ]
     for answer in answers:
-        answer.fields.update({"msgId": "an id", "queueOffset": "an offset"})  # the original stores again what nobody can be asked about
+        answer.fields.update(
+            {"msgId": "an id", "queueOffset": "an offset"}
+        )  # the original stores again what nobody can be asked about
     assert not broker_differences(*answers)
     return places
 
@@ -77,13 +106,18 @@ def end_request(place: Place, kind: str, **changes: str) -> Request:
     return Request(37, fields | changes)
 
 
-def end(both: BrokerConversation, places: Sequence[Place], kind: str, **changes: str) -> tuple[Answer, Answer]:
+def end(
+    both: BrokerConversation, places: Sequence[Place], kind: str, **changes: str
+) -> tuple[Answer, Answer]:
     return both.ask_each(*(end_request(place, kind, **changes) for place in places))
 
 
 def roll_back(both: BrokerConversation, places: Sequence[Place]) -> None:
     """The original says with its success that it did not set any response code."""
-    answers = [connection.ask(end_request(place, ROLLBACK)) for connection, place in zip(both.on("main"), places, strict=True)]
+    answers = [
+        connection.ask(end_request(place, ROLLBACK))
+        for connection, place in zip(both.on("main"), places, strict=True)
+    ]
     assert [answer.code for answer in answers] == [0, 0]
 
 
@@ -93,7 +127,9 @@ def stored(connection: Connection, topic: str, queue_id: int = 0) -> list[Stored
 
 
 def alike(message: StoredMessage, halves: Sequence[StoredMessage], *ignored: str) -> dict[str, Any]:
-    """What of a message must be equal at both: everything but where in the log it is, and when it came."""
+    """What of a message must be equal at both: everything but where in the log it is, and when it
+    came.
+    """
     offsets = {each.log_offset: each.queue_offset for each in halves}
     found = message.properties()
     return {
@@ -118,51 +154,79 @@ def test_answers_and_records_of_transactions_are_equal(both_brokers: BrokerConve
     roll_back(both_brokers, second)
     end(both_brokers, first, COMMIT)
     both_brokers.ask(Request(25, None, b"transactionTimeOut=0\n"))
-    too_late = [connection.ask(end_request(place, COMMIT)) for connection, place in zip(both_brokers.on("main"), fourth, strict=True)]
+    too_late = [
+        connection.ask(end_request(place, COMMIT))
+        for connection, place in zip(both_brokers.on("main"), fourth, strict=True)
+    ]
     assert [answer.code for answer in too_late] == [604, 604]
     both_brokers.ask(Request(25, None, b"transactionTimeOut=6000\n"))
-    for request in (row(323, {"msgId": "x", "topic": "T"}), row(323, {"msgId": "7F0000010000000100000000FFFFFFFF", "topic": "T"})):
-        answers = [connection.ask(Request(request.code, request.fields)) for connection in both_brokers.on("main")]
+    for request in (
+        row(323, {"msgId": "x", "topic": "T"}),
+        row(323, {"msgId": "7F0000010000000100000000FFFFFFFF", "topic": "T"}),
+    ):
+        answers = [
+            connection.ask(Request(request.code, request.fields))
+            for connection in both_brokers.on("main")
+        ]
         assert [answer.code for answer in answers] == [1, 1]
     halves = [stored(connection, HALF) for connection in both_brokers.on("main")]
     assert [alike(each, ()) for each in halves[0]] == [alike(each, ()) for each in halves[1]]
     committed = [stored(connection, "T", 1) for connection in both_brokers.on("main")]
-    seen = [[alike(each, of) for each in messages] for messages, of in zip(committed, halves, strict=True)]
+    seen = [
+        [alike(each, of) for each in messages]
+        for messages, of in zip(committed, halves, strict=True)
+    ]
     assert seen[0] == seen[1]
     assert [(each["body"], each["prepared"]) for each in seen[0]] == [(b"deal 0", first[0].offset)]
 
 
-def test_op_records_name_the_same_half_messages_in_the_same_form(both_brokers: BrokerConversation) -> None:
+def ops_that_name(connection: Connection, wanted: set[int]) -> list[StoredMessage] | None:
+    """The op records, if they name all these half messages."""
+    ops = stored(connection, OP)
+    named = {int(each) for op in ops for each in op.body.decode().split(",") if each}
+    return ops if wanted <= named else None
+
+
+def test_op_records_name_the_same_half_messages_in_the_same_form(
+    both_brokers: BrokerConversation,
+) -> None:
     """The original gathers them for three seconds, ours writes each with what it ends."""
     both_brokers.ask(Request(17, {**TOPIC, "topic": "T"}))
     deals = [prepare(both_brokers, number) for number in range(10, 13)]
     for places in deals:
         roll_back(both_brokers, places)
     for connection, side in zip(both_brokers.on("main"), (0, 1), strict=True):
-        wanted = {places[side].offset for places in deals}
-        named: set[int] = set()
-        deadline = time.monotonic() + 30
-        while not wanted <= named and time.monotonic() < deadline:
-            ops = stored(connection, OP)
-            named = {int(each) for op in ops for each in op.body.decode().split(",") if each}
-        assert wanted <= named
+        ops = wait_until(
+            partial(ops_that_name, connection, {places[side].offset for places in deals})
+        )
         assert all(op.body.endswith(b",") for op in ops)
         assert [op.properties() for op in ops] == [{"WAIT": "true", "TAGS": "d"}] * len(ops)
 
 
 @pytest.fixture
-def impatient_brokers(apache_5: Release, name_servers: tuple[str, str], tmp_path: Path) -> Iterator[BrokerConversation]:
+def impatient_brokers(
+    apache_5: Release, name_servers: tuple[str, str], tmp_path: Path
+) -> Iterator[BrokerConversation]:
     """Both, which ask soon."""
     settings = {"transactionTimeOut": 500, "transactionCheckInterval": 1000}
-    with broker_pair.both_brokers(apache_5, name_servers, tmp_path, settings) as addresses, broker_pair.conversation(addresses) as talk:
+    with (
+        broker_pair.both_brokers(apache_5, name_servers, tmp_path, settings) as addresses,
+        broker_pair.conversation(addresses) as talk,
+    ):
         yield talk
 
 
-def test_the_same_is_asked_and_what_is_committed_then_is_equal(impatient_brokers: BrokerConversation) -> None:
+def test_the_same_is_asked_and_what_is_committed_then_is_equal(
+    impatient_brokers: BrokerConversation,
+) -> None:
     both_brokers = impatient_brokers
     both_brokers.ask(Request(17, {**TOPIC, "topic": "T"}))
     producers = both_brokers.on("producers")
-    heartbeat = {"clientID": "producer@1", "consumerDataSet": [], "producerDataSet": [{"groupName": GROUP}]}
+    heartbeat = {
+        "clientID": "producer@1",
+        "consumerDataSet": [],
+        "producerDataSet": [{"groupName": GROUP}],
+    }
     for connection in producers:
         assert connection.ask(Request(34, None, json.dumps(heartbeat).encode())).code == 0
     key = "0A00000100000000000000000000B020"
@@ -172,7 +236,10 @@ def test_the_same_is_asked_and_what_is_committed_then_is_equal(impatient_brokers
     assert [(question.code, question.flag) for question in questions] == [(39, 2)] * 2
     assert questions[0].fields.keys() == questions[1].fields.keys()
     own = ("commitLogOffset", "offsetMsgId", "tranStateTableOffset", "bname")
-    told = [{name: value for name, value in question.fields.items() if name not in own} for question in questions]
+    told = [
+        {name: value for name, value in question.fields.items() if name not in own}
+        for question in questions
+    ]
     assert told[0] == told[1]
     seen = [alike(body._replace(queue_offset=0), ()) for body in bodies]
     assert seen[0] == seen[1]
@@ -185,9 +252,18 @@ def test_the_same_is_asked_and_what_is_committed_then_is_equal(impatient_brokers
     end(both_brokers, places, COMMIT, fromTransactionCheck="true")
     committed = []
     for connection in both_brokers.on("main"):
-        (message,) = (each for each in stored(connection, "T", 1) if each.properties()[properties.UNIQUE_KEY] == key)
-        committed.append(alike(message._replace(queue_offset=0, prepared_offset=0), (), properties.WAIT))
-    assert [each.pop("flags") for each in committed] == [(0, 8, 0), (7, 8, 0)]  # the original loses the flag when it asks
+        (message,) = (
+            each
+            for each in stored(connection, "T", 1)
+            if each.properties()[properties.UNIQUE_KEY] == key
+        )
+        committed.append(
+            alike(message._replace(queue_offset=0, prepared_offset=0), (), properties.WAIT)
+        )
+    assert [each.pop("flags") for each in committed] == [
+        (0, 8, 0),
+        (7, 8, 0),
+    ]  # the original loses the flag when it asks
     assert committed[0] == committed[1]
 
 
@@ -199,11 +275,19 @@ def asked_about(connection: Connection, key: str) -> Answer:
             return question
 
 
-def test_the_original_commits_twice_what_ours_commits_once(both_brokers: BrokerConversation) -> None:
+def test_the_original_commits_twice_what_ours_commits_once(
+    both_brokers: BrokerConversation,
+) -> None:
     both_brokers.ask(Request(17, {**TOPIC, "topic": "T"}))
     places = prepare(both_brokers, 30)
     end(both_brokers, places, COMMIT)
-    again = [connection.ask(end_request(place, COMMIT)) for connection, place in zip(both_brokers.on("main"), places, strict=True)]
+    again = [
+        connection.ask(end_request(place, COMMIT))
+        for connection, place in zip(both_brokers.on("main"), places, strict=True)
+    ]
     assert [answer.code for answer in again] == [0, 4], ONCE
-    counts = [sum(message.body == b"deal 30" for message in stored(connection, "T", 1)) for connection in both_brokers.on("main")]
+    counts = [
+        sum(message.body == b"deal 30" for message in stored(connection, "T", 1))
+        for connection in both_brokers.on("main")
+    ]
     assert counts == [2, 1]

@@ -1,4 +1,6 @@
-"""Real brokers register with our name server, and real Java clients send and consume through its routes."""
+"""Real brokers register with our name server, and real Java clients send and consume through its
+routes.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,10 @@ from typing import Any
 import pytest
 
 from interop import apache, programs, subject
-from interop.apache import Release, Server, wait_until
+from interop.apache import Release, Server
 from interop.conversation import Conversation
 from interop.frames import Request, ask
+from support.common.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.needs("java", "maven")]
 
@@ -31,17 +34,35 @@ def wait_for_brokers(name_server: str, *names: str) -> None:
     """Wait until a name server knows these brokers with their topics, and no others."""
 
     def is_known(name: str) -> bool:
-        return ask(name_server, Request(105, {"topic": name})).code == 0  # each broker has a topic of its own name
+        return (
+            ask(name_server, Request(105, {"topic": name})).code == 0
+        )  # each broker has a topic of its own name
 
-    wait_until(lambda: set(brokers_of(name_server)) == set(names) and all(map(is_known, names)), f"{name_server} knows {names}")
+    wait_until(
+        lambda: set(brokers_of(name_server)) == set(names) and all(map(is_known, names)),
+        f"{name_server} knows {names}",
+    )
 
 
 def make_topic(broker: Server, name_server: str, topic: str) -> None:
     """Make a topic on one broker and wait until the name server has its route."""
-    header = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
-    answer = ask(broker.address, Request(17, {**header, "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}))
+    header = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": "4",
+        "writeQueueNums": "4",
+        "perm": "6",
+    }
+    answer = ask(
+        broker.address,
+        Request(
+            17, {**header, "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+        ),
+    )
     assert answer.code == 0, answer
-    wait_until(lambda: ask(name_server, Request(105, {"topic": topic})).code == 0, f"the route of {topic}")
+    wait_until(
+        lambda: ask(name_server, Request(105, {"topic": topic})).code == 0, f"the route of {topic}"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +73,9 @@ def name_server(module_home: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def brokers(apache_5: Release, apache_4: Release, name_server: Server, module_home: Path) -> Iterator[dict[str, Server]]:
+def brokers(
+    apache_5: Release, apache_4: Release, name_server: Server, module_home: Path
+) -> Iterator[dict[str, Server]]:
     """A broker of each release, by version."""
     new = apache.broker(apache_5, module_home / "broker-5", [name_server.address], name="new")
     old = apache.broker(apache_4, module_home / "broker-4", [name_server.address], name="old")
@@ -64,7 +87,12 @@ def brokers(apache_5: Release, apache_4: Release, name_server: Server, module_ho
 @pytest.mark.parametrize("headers", ["json", "binary"])
 @pytest.mark.parametrize("broker_version", ["5.5.0", "4.9.7"])
 def test_the_real_client_sends_and_consumes_through_our_routes(
-    release: Release, broker_version: str, headers: str, brokers: dict[str, Server], name_server: Server, tmp_path: Path
+    release: Release,
+    broker_version: str,
+    headers: str,
+    brokers: dict[str, Server],
+    name_server: Server,
+    tmp_path: Path,
 ) -> None:
     topic = f"Mail-{release.version}-{broker_version}-{headers}".replace(".", "_")
     make_topic(brokers[broker_version], name_server.address, topic)
@@ -88,48 +116,85 @@ def test_the_real_client_sends_and_consumes_through_our_routes(
     ],
 )
 def test_a_broker_that_ends_is_gone_at_once(
-    ending: signal.Signals, settings: dict[str, str], options: tuple[str, ...], apache_5: Release, apache_4: Release, tmp_path: Path
+    ending: signal.Signals,
+    settings: dict[str, str],
+    options: tuple[str, ...],
+    apache_5: Release,
+    apache_4: Release,
+    tmp_path: Path,
 ) -> None:
-    """Killed: its connection closes. Stopped: it unregisters; those registered compressed, and with binary headers."""
+    """Killed: its connection closes. Stopped: it unregisters; those registered compressed, and with
+    binary headers.
+    """
     if subject.IS_ORIGINAL and settings:
         pytest.skip("the original cannot read the compressed registration of a 5.5.0 broker")
     names = subject.name_server(tmp_path / "names")
-    new = apache.broker(apache_5, tmp_path / "new", [names.address], name="new", settings=settings, options=options)
-    old = apache.broker(apache_4, tmp_path / "old", [names.address], name="old", settings=settings, options=options)
+    new = apache.broker(
+        apache_5, tmp_path / "new", [names.address], name="new", settings=settings, options=options
+    )
+    old = apache.broker(
+        apache_4, tmp_path / "old", [names.address], name="old", settings=settings, options=options
+    )
     with apache.running(names), apache.running(new, old):
         wait_for_brokers(names.address, "new", "old")
         for broker, left in ((new, {"old"}), (old, set[str]())):
             broker.send_signal(ending)
             broker.wait_ended(60)
-            wait_until(lambda left=left: set(brokers_of(names.address)) == left, f"only {left} are left", GONE_WITHIN_S)  # type: ignore[misc]
+            wait_until(
+                lambda left=left: set(brokers_of(names.address)) == left,  # type: ignore[misc]
+                f"only {left} are left",
+                seconds=GONE_WITHIN_S,
+            )
         assert ask(names.address, Request(206)).json()["topicList"] == []
 
 
-def test_a_name_server_that_was_restarted_learns_its_brokers_again(apache_4: Release, tmp_path: Path) -> None:
+def test_a_name_server_that_was_restarted_learns_its_brokers_again(
+    apache_4: Release, tmp_path: Path
+) -> None:
     first = subject.name_server(tmp_path / "names")
-    broker = apache.broker(apache_4, tmp_path / "broker", [first.address], settings={"registerNameServerPeriod": 10_000})
+    broker = apache.broker(
+        apache_4,
+        tmp_path / "broker",
+        [first.address],
+        settings={"registerNameServerPeriod": 10_000},
+    )
     with apache.running(broker):
         with apache.running(first):
             wait_for_brokers(first.address, "broker-a")
             ask(first.address, Request(100, {"namespace": "kept", "key": "k", "value": "v"}))
         with apache.running(first):
-            assert ask(first.address, Request(101, {"namespace": "kept", "key": "k"})).fields == {"value": "v"}
+            assert ask(first.address, Request(101, {"namespace": "kept", "key": "k"})).fields == {
+                "value": "v"
+            }
             wait_for_brokers(first.address, "broker-a")
 
 
-def test_a_slave_acts_for_its_dead_master_as_with_the_original(apache_5: Release, tmp_path: Path) -> None:
+def test_a_slave_acts_for_its_dead_master_as_with_the_original(
+    apache_5: Release, tmp_path: Path
+) -> None:
     acting = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
     original = apache.name_server(apache_5, tmp_path / "original", acting)
     ours = subject.name_server(tmp_path / "ours", acting)
     both = [original.address, ours.address]
     settings = {"enableSlaveActingMaster": "true", "enableRemoteEscape": "true"}
     master = apache.broker(apache_5, tmp_path / "master", both, name="pair", settings=settings)
-    slave = apache.broker(apache_5, tmp_path / "slave", both, name="pair", broker_id=1, settings=settings)
+    slave = apache.broker(
+        apache_5, tmp_path / "slave", both, name="pair", broker_id=1, settings=settings
+    )
     with apache.running(original, ours), apache.running(master, slave):
         for address in both:
-            wait_until(lambda address=address: len(brokers_of(address).get("pair", {}).get("brokerAddrs", {})) == 2, "master and slave")  # type: ignore[misc]
+            wait_until(
+                lambda address=address: (  # type: ignore[misc]
+                    len(brokers_of(address).get("pair", {}).get("brokerAddrs", {})) == 2
+                ),
+                "master and slave",
+            )
         talk = Conversation(original.address, ours.address)
-        asked = [Request(105, {"topic": "pair"}), Request(105, {"topic": "pair"}, version=399), Request(106)]
+        asked = [
+            Request(105, {"topic": "pair"}),
+            Request(105, {"topic": "pair"}, version=399),
+            Request(106),
+        ]
         asked += [
             Request(901, {"clusterName": "DefaultCluster", "brokerName": "pair"}),
             Request(105, {"topic": "rmq_sys_SYNC_BROKER_MEMBER_pair"}),
@@ -138,7 +203,10 @@ def test_a_slave_acts_for_its_dead_master_as_with_the_original(apache_5: Release
             talk.ask_settled(request)
         master.send_signal(signal.SIGKILL)
         for address in both:
-            wait_until(lambda address=address: set(brokers_of(address)["pair"]["brokerAddrs"]) == {"~1"}, "the master is forgotten", 10)  # type: ignore[misc]
+            wait_until(
+                lambda address=address: set(brokers_of(address)["pair"]["brokerAddrs"]) == {"~1"},  # type: ignore[misc]
+                "the master is forgotten",
+            )
         for request in asked:
             talk.ask_settled(request)
         route = ask(ours.address, Request(105, {"topic": "pair"})).json()

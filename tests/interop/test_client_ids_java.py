@@ -1,4 +1,6 @@
-"""A Java client whose connection to the broker is half open comes back with its client id, and gets its replies; with access control on."""
+"""A Java client whose connection to the broker is half open comes back with its client id, and gets
+its replies; with access control on.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from access_room import ALICE, OPERATOR, PLAIN_ACL, USERS, add_alice, ask
-from access_room import run as run_soon
-from access_room import settings as settings_of
-from interop.apache import Release, wait_until
+from interop.apache import Release
 from interop.broker_clients import Cluster, our_cluster
 from interop.client_matrix_room import JAVA_CLIENTS, SETTINGS
 from interop.java_peer import java_peer
@@ -22,16 +21,24 @@ from orbitmq.admin import Admin
 from orbitmq.protocol.bodies.clients import HeartbeatData, decode_producer_connection
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.command import RemotingCommand
+from support.access.people import ALICE, OPERATOR, PLAIN_ACL, USERS, add_alice, ask
+from support.access.people import run as run_soon
+from support.access.people import settings as settings_of
+from support.common.waiting import wait_until
 
 pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven"), pytest.mark.timeout(240)]
 
-TOLD_AS = "127.0.0.2"  # where clients are sent to: there is the relay, and behind it the broker on the same port
+# where clients are sent to: there is the relay, and behind it the broker on the same port
+TOLD_AS = "127.0.0.2"
 WITHIN_S = 120.0
-REQUEST_MS = "90000"  # a consumer of 4.9 waits 30 s for the answer to a pull on a connection that was lost
+# a consumer of 4.9 waits 30 s for the answer to a pull on a connection that was lost
+REQUEST_MS = "90000"
 
 
 class HalfOpening:
-    """A relay whose connections can be lost at the client's end alone: the broker keeps its end, and hears nothing on it."""
+    """A relay whose connections can be lost at the client's end alone: the broker keeps its end,
+    and hears nothing on it.
+    """
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -47,9 +54,16 @@ class HalfOpening:
                 pair = (peer, socket.create_connection(("127.0.0.1", self._port)))
                 self._pairs.append(pair)
                 for source, target in (pair, pair[::-1]):
-                    threading.Thread(target=self._pass_on, args=(pair, source, target), daemon=True).start()
+                    threading.Thread(
+                        target=self._pass_on, args=(pair, source, target), daemon=True
+                    ).start()
 
-    def _pass_on(self, pair: tuple[socket.socket, socket.socket], source: socket.socket, target: socket.socket) -> None:
+    def _pass_on(
+        self,
+        pair: tuple[socket.socket, socket.socket],
+        source: socket.socket,
+        target: socket.socket,
+    ) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
                 if pair in self._lost:
@@ -89,7 +103,11 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
     folder = tmp_path / "acl"
     folder.mkdir()
     (folder / "plain_acl.yml").write_text(PLAIN_ACL)
-    keys = {**SETTINGS, **(USERS if request.param == "users" else {"aclEnable": "true", "aclFolder": folder}), "brokerIP1": TOLD_AS}
+    keys = {
+        **SETTINGS,
+        **(USERS if request.param == "users" else {"aclEnable": "true", "aclFolder": folder}),
+        "brokerIP1": TOLD_AS,
+    }
     with our_cluster(tmp_path / "cluster", keys) as cluster:
         yield cluster
 
@@ -97,8 +115,16 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
 def connections(cluster: Cluster) -> list[str]:
     """The client ids of the asker's producer group, one for each connection."""
     header = {"producerGroup": "requesters"}
-    answer = ask(cluster.broker.address, RemotingCommand(RequestCode.GET_PRODUCER_CONNECTION_LIST, ext_fields=header), OPERATOR)
-    return [each.client_id for each in decode_producer_connection(answer.body)] if answer.code == 0 and answer.body else []
+    answer = ask(
+        cluster.broker.address,
+        RemotingCommand(RequestCode.GET_PRODUCER_CONNECTION_LIST, ext_fields=header),
+        OPERATOR,
+    )
+    return (
+        [each.client_id for each in decode_producer_connection(answer.body)]
+        if answer.code == 0 and answer.body
+        else []
+    )
 
 
 @pytest.mark.parametrize("release", JAVA_CLIENTS)
@@ -117,14 +143,31 @@ def test_a_java_client_that_reconnects_beside_its_half_open_connection_gets_its_
 
     with half_opening(cluster.broker.port) as relay:
         run_soon(prepare)
-        with java_peer(Release(release).fetch(), tmp_path / "peer", cluster.name_server.address, credentials=ALICE) as peer:
+        with java_peer(
+            Release(release).fetch(),
+            tmp_path / "peer",
+            cluster.name_server.address,
+            credentials=ALICE,
+        ) as peer:
             peer.do("answer", "java-repliers", "Allowed", "you said ", until="consuming")
-            assert peer.do("request", "Allowed", "one", REQUEST_MS, until="replied")["body"] == "you said one"
+            assert (
+                peer.do("request", "Allowed", "one", REQUEST_MS, until="replied")["body"]
+                == "you said one"
+            )
             (asker,) = connections(cluster)
-            stolen = RemotingCommand(RequestCode.HEART_BEAT, body=HeartbeatData(asker, ("requesters",), ()).encode())
+            stolen = RemotingCommand(
+                RequestCode.HEART_BEAT, body=HeartbeatData(asker, ("requesters",), ()).encode()
+            )
             assert relay.lose() > 0
-            wait_until(lambda: connections(cluster) == [asker, asker], "the asker is there twice, once half open", WITHIN_S)
+            wait_until(
+                lambda: connections(cluster) == [asker, asker],
+                "the asker is there twice, once half open",
+                seconds=WITHIN_S,
+            )
             refused = ask(broker, stolen, OPERATOR)
             assert f"client id {asker} belongs to another user" in (refused.remark or "")
-            assert peer.do("request", "Allowed", "two", REQUEST_MS, until="replied")["body"] == "you said two"
+            assert (
+                peer.do("request", "Allowed", "two", REQUEST_MS, until="replied")["body"]
+                == "you said two"
+            )
             assert connections(cluster) == [asker, asker], "the half-open connection is still there"

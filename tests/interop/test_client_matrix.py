@@ -1,4 +1,6 @@
-"""The client library with three clusters, the originals 5.5.0 and 4.9.7 and ours: sending and consuming is the same with each of them."""
+"""The client library with three clusters, the originals 5.5.0 and 4.9.7 and ours: sending and
+consuming is the same with each of them.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from interop.client_matrix_room import FROM_FIRST, UNICODE, Room, bodies, fill, names, run, until
-from orbitmq import ConsumeLater, Message, MessageModel, Producer, ProducerSettings, PushConsumer, ReceivedMessage, SendStatus
+from interop.client_matrix_room import FROM_FIRST, UNICODE, Room, bodies, fill, names, run
+from orbitmq import (
+    ConsumeLater,
+    Message,
+    MessageModel,
+    Producer,
+    ProducerSettings,
+    PushConsumer,
+    ReceivedMessage,
+    SendStatus,
+)
 from orbitmq.message.flags import CompressionType
+from support.common.waiting import until
 
 pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven"), pytest.mark.timeout(180)]
 
@@ -22,13 +34,20 @@ def test_sent_messages_are_where_the_results_say(room: Room) -> None:
 
     async def scenario() -> None:
         async with room.producer() as producer:
-            results = [await producer.send(Message(topic, text.encode())) for text in names("sync", range(12))]
+            results = [
+                await producer.send(Message(topic, text.encode()))
+                for text in names("sync", range(12))
+            ]
         assert {result.status for result in results} == {SendStatus.SEND_OK}
         assert Counter(result.queue.queue_id for result in results) == dict.fromkeys(range(4), 3)
         stored = {message.msg_id: message for message in await room.stored(topic, 12)}
         for result, text in zip(results, names("sync", range(12)), strict=True):
             message = stored.pop(result.msg_id)
-            assert (message.body.decode(), message.queue, message.queue_offset) == (text, result.queue, result.queue_offset)
+            assert (message.body.decode(), message.queue, message.queue_offset) == (
+                text,
+                result.queue,
+                result.queue_offset,
+            )
             assert message.offset_msg_id == result.offset_msg_id
         assert not stored
 
@@ -67,36 +86,56 @@ def test_a_batch_is_split_by_its_size_and_keeps_its_order(room: Room) -> None:
 
     async def scenario() -> None:
         texts = names("batch", range(100))
-        batch = [Message(topic, text.encode() * 250, f"t{at % 3}", text.split(), {"Nr": text}) for at, text in enumerate(texts)]
+        batch = [
+            Message(topic, text.encode() * 250, f"t{at % 3}", text.split(), {"Nr": text})
+            for at, text in enumerate(texts)
+        ]
         async with room.producer(ProducerSettings(size_max=64 << 10)) as producer:
-            (queue, *_) = await producer.queues(topic)
+            queue, *_ = await producer.queues(topic)
             results = await producer.send_batch(batch, queue=queue)
         assert {result.status for result in results} == {SendStatus.SEND_OK}
         assert len(results) == 4  # 2,250 bytes each and some for properties, in 65,536 at most
         stored = await room.stored(topic, 100)
         assert {message.queue for message in stored} == {queue}
-        assert [message.msg_id for message in stored] == [msg_id for result in results for msg_id in result.msg_id.split(",")]
-        assert [(message.body, message.properties["Nr"], message.tags, list(message.keys)) for message in stored] == [
-            (message.body, message.properties["Nr"], message.tags, message.keys) for message in batch
+        assert [message.msg_id for message in stored] == [
+            msg_id for result in results for msg_id in result.msg_id.split(",")
+        ]
+        assert [
+            (message.body, message.properties["Nr"], message.tags, list(message.keys))
+            for message in stored
+        ] == [
+            (message.body, message.properties["Nr"], message.tags, message.keys)
+            for message in batch
         ]
 
     run(scenario)
 
 
 @pytest.mark.parametrize("compression", CompressionType, ids=lambda compression: compression.name)
-def test_large_bodies_and_texts_of_all_languages_arrive_as_they_were(room: Room, compression: CompressionType) -> None:
+def test_large_bodies_and_texts_of_all_languages_arrive_as_they_were(
+    room: Room, compression: CompressionType
+) -> None:
     topic = room.topic(f"Bodies{compression.name}")
     large = f"{compression.name} {UNICODE} " * 3_000
     tags = UNICODE.split()[0]
     found: list[ReceivedMessage] = []
 
     async def scenario() -> None:
-        async with room.consumer(topic, found.append, tags), room.producer(ProducerSettings(compression=compression)) as producer:
-            result = await producer.send(Message(topic, large.encode(), tags, UNICODE.split(), {UNICODE: UNICODE}))
+        async with (
+            room.consumer(topic, found.append, tags),
+            room.producer(ProducerSettings(compression=compression)) as producer,
+        ):
+            result = await producer.send(
+                Message(topic, large.encode(), tags, UNICODE.split(), {UNICODE: UNICODE})
+            )
             await until(lambda: bool(found))
         (message,) = found
         assert (message.msg_id, message.body.decode()) == (result.msg_id, large)
-        assert (message.tags, " ".join(message.keys), message.properties[UNICODE]) == (tags, UNICODE, UNICODE)
+        assert (message.tags, " ".join(message.keys), message.properties[UNICODE]) == (
+            tags,
+            UNICODE,
+            UNICODE,
+        )
         assert message.stored.size < len(message.body)
 
     run(scenario)
@@ -108,7 +147,13 @@ def test_a_consumer_of_some_tags_gets_these(room: Room) -> None:
 
     async def scenario() -> None:
         async with room.consumer(topic, found.append, "Aa || last"), room.producer() as producer:
-            for tags in ("Aa", "BB", None, "aa", "Aa"):  # Aa and BB have one hash, by which brokers choose
+            for tags in (
+                "Aa",
+                "BB",
+                None,
+                "aa",
+                "Aa",
+            ):  # Aa and BB have one hash, by which brokers choose
                 await producer.send(Message(topic, str(tags).encode(), tags=tags))
             for queue in await producer.queues(topic):
                 await producer.send(Message(topic, b"last", tags="last"), queue=queue)
@@ -118,7 +163,9 @@ def test_a_consumer_of_some_tags_gets_these(room: Room) -> None:
     run(scenario)
 
 
-def test_messages_of_a_queue_come_in_order_and_one_that_fails_holds_up_its_own_queue_only(room: Room) -> None:
+def test_messages_of_a_queue_come_in_order_and_one_that_fails_holds_up_its_own_queue_only(
+    room: Room,
+) -> None:
     topic = room.topic("InOrder")
     calls: dict[str, list[str]] = defaultdict(list)
     mended: list[str] = []
@@ -134,8 +181,12 @@ def test_messages_of_a_queue_come_in_order_and_one_that_fails_holds_up_its_own_q
         async with room.consumer(topic, listener, settings=settings), room.producer() as producer:
             for number in range(25):
                 for shard in "abcd":  # each has a queue of its own
-                    await producer.send(Message(topic, f"{shard} {number:03d}".encode(), sharding_key=shard))
-            await until(lambda: all(len(calls[shard]) == 25 for shard in "bcd") and len(calls["a"]) > 8)
+                    await producer.send(
+                        Message(topic, f"{shard} {number:03d}".encode(), sharding_key=shard)
+                    )
+            await until(
+                lambda: all(len(calls[shard]) == 25 for shard in "bcd") and len(calls["a"]) > 8
+            )
             assert set(calls["a"][5:]) == {"005"}
             mended.append("a")
             await until(lambda: calls["a"][-1] == "024")
@@ -146,14 +197,18 @@ def test_messages_of_a_queue_come_in_order_and_one_that_fails_holds_up_its_own_q
     run(scenario)
 
 
-def test_each_member_of_a_broadcasting_group_gets_everything_and_goes_on_where_it_was(room: Room, tmp_path: Path) -> None:
+def test_each_member_of_a_broadcasting_group_gets_everything_and_goes_on_where_it_was(
+    room: Room, tmp_path: Path
+) -> None:
     topic = room.topic("Broadcast")
     settings = replace(FROM_FIRST, message_model=MessageModel.BROADCASTING, offsets_folder=tmp_path)
     found: dict[str, list[ReceivedMessage]] = defaultdict(list)
 
     def member(name: str) -> PushConsumer:
         own = replace(room.client, instance_name=name)
-        consumer = PushConsumer(own, "broadcasting", lambda message: found[name].append(message), settings=settings)
+        consumer = PushConsumer(
+            own, "broadcasting", lambda message: found[name].append(message), settings=settings
+        )
         consumer.subscribe(topic)
         return consumer
 
@@ -183,7 +238,9 @@ class Crowd:
         self._sent_count = 0
 
     async def change(self, leaving: str | None = None, joining: str | None = None) -> None:
-        """Let somebody come or go, with messages sent meanwhile; none of those is lost, and those sent afterwards come once."""
+        """Let somebody come or go, with messages sent meanwhile; none of those is lost, and those
+        sent afterwards come once.
+        """
         meanwhile: list[str] = []
         sending = asyncio.create_task(self._send_on(meanwhile))
         if leaving is not None:
@@ -210,8 +267,13 @@ class Crowd:
 
     def _is_shared(self) -> bool:
         """Every queue has one member, and everybody some."""
-        shares = [[queue.queue_id for queue in member.queues if queue.topic == self._topic] for member in self._members.values()]
-        return all(shares) and sorted(queue_id for share in shares for queue_id in share) == list(range(8))
+        shares = [
+            [queue.queue_id for queue in member.queues if queue.topic == self._topic]
+            for member in self._members.values()
+        ]
+        return all(shares) and sorted(queue_id for share in shares for queue_id in share) == list(
+            range(8)
+        )
 
     async def close(self) -> None:
         for member in self._members.values():
@@ -251,19 +313,31 @@ def test_offsets_that_are_reset_while_messages_are_consumed_count(room: Room) ->
                 await until(lambda last_ms=last_ms: now_ms() > last_ms)  # type: ignore[misc] # no two at the same time
                 await fill(producer, topic, text)
             await until(lambda: len(found) == 20)
-            (begin_ms,) = [message.stored_at_ms for message in found if message.body == b"after 000"]
-            printed = await room.mqadmin("resetOffsetByTime", "-g", f"consumers-of-{topic}", "-t", topic, "-s", str(begin_ms))
+            (begin_ms,) = [
+                message.stored_at_ms for message in found if message.body == b"after 000"
+            ]
+            printed = await room.mqadmin(
+                "resetOffsetByTime", "-g", f"consumers-of-{topic}", "-t", topic, "-s", str(begin_ms)
+            )
             assert "Exception" not in printed, printed
-            if room.name == "4.9.7":  # it tells the members at once; 5.5.0 does when it answers their next pull
+            if (
+                room.name == "4.9.7"
+            ):  # it tells the members at once; 5.5.0 does when it answers their next pull
                 await until(lambda: len(found) == 30)
             await fill(producer, topic, "last")
             await until(lambda: "last" in bodies(found))
-        assert bodies(found) == [*sorted(names("after", range(10)) * 2), *names("before", range(10)), "last"]
+        assert bodies(found) == [
+            *sorted(names("after", range(10)) * 2),
+            *names("before", range(10)),
+            "last",
+        ]
 
     run(scenario)
 
 
-def test_a_group_goes_on_where_it_was_after_its_members_or_its_broker_were_restarted(room: Room) -> None:
+def test_a_group_goes_on_where_it_was_after_its_members_or_its_broker_were_restarted(
+    room: Room,
+) -> None:
     topic = room.topic("Restarts")
     found: list[ReceivedMessage] = []
     parts = [names(prefix, range(10)) for prefix in ("a", "b", "c", "d")]
@@ -276,7 +350,7 @@ def test_a_group_goes_on_where_it_was_after_its_members_or_its_broker_were_resta
             for count in (1, 2):
                 async with room.consumer(topic, found.append):
                     await fill(producer, topic, *parts[count - 1])
-                    await until(lambda count=count: have(count))  # type: ignore[misc]
+                    await until(lambda count=count: have(count))  # type: ignore[misc, arg-type]
             async with room.consumer(topic, found.append):
                 await asyncio.to_thread(room.restart_broker)
                 await fill(producer, topic, *parts[2])

@@ -1,4 +1,6 @@
-"""A store with messages that come later, handed from the original 5.5.0 to ours and back: each delivers what the other let wait."""
+"""A store with messages that come later, handed from the original 5.5.0 to ours and back: each
+delivers what the other let wait.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,19 @@ from pathlib import Path
 import pytest
 
 from interop import apache, subject
-from interop.apache import Release, Server, wait_until
+from interop.apache import Release, Server
 from interop.broker_clients import BROKER_NAME, Cluster, our_broker
 from interop.client_matrix_room import OURS, TIMEOUT_MS
-from orbitmq import ClientSettings, Message, MessageQueue, Producer, ProducerSettings, PullConsumer, ReceivedMessage
+from orbitmq import (
+    ClientSettings,
+    Message,
+    MessageQueue,
+    Producer,
+    ProducerSettings,
+    PullConsumer,
+    ReceivedMessage,
+)
+from support.common.waiting import until, wait_until
 
 pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven"), pytest.mark.timeout(300)]
 
@@ -39,7 +50,14 @@ def names(module_home: Path) -> Iterator[Server]:
 def broker_of(who: str, release: Release, home: Path, names: Server) -> Server:
     if who == OURS:
         return our_broker(home, [names.address], SETTINGS)
-    return apache.broker(release, home, [names.address], name=BROKER_NAME, settings=SETTINGS, options=("-Dtls.server.mode=disabled",))
+    return apache.broker(
+        release,
+        home,
+        [names.address],
+        name=BROKER_NAME,
+        settings=SETTINGS,
+        options=("-Dtls.server.mode=disabled",),
+    )
 
 
 async def stored(client: ClientSettings) -> list[ReceivedMessage]:
@@ -62,19 +80,29 @@ async def fill(client: ClientSettings) -> dict[bytes, int]:
             now_ms = time.time_ns() // 1_000_000
             for body, message in {
                 b"level %d" % number: Message(TOPIC, b"level %d" % number, delay_level=2),
-                b"delay %d" % number: Message(TOPIC, b"delay %d" % number, delay_ms=WAIT_MS + 50 * number),
-                b"time %d" % number: Message(TOPIC, b"time %d" % number, deliver_at_ms=now_ms + WAIT_MS + 50 * number),
+                b"delay %d" % number: Message(
+                    TOPIC, b"delay %d" % number, delay_ms=WAIT_MS + 50 * number
+                ),
+                b"time %d" % number: Message(
+                    TOPIC, b"time %d" % number, deliver_at_ms=now_ms + WAIT_MS + 50 * number
+                ),
             }.items():
                 result = await producer.send(message)
                 due[body] = now_ms + WAIT_MS + (0 if message.delay_level else 50 * number)
                 if body.endswith(b"7") and result.recall_handle is not None:
                     await producer.recall(TOPIC, result.recall_handle)
                     del due[body]
-        for message in (Message(TOPIC, b"soon by level", delay_level=1), Message(TOPIC, b"soon by time", delay_ms=1_500)):
+        for message in (
+            Message(TOPIC, b"soon by level", delay_level=1),
+            Message(TOPIC, b"soon by time", delay_ms=1_500),
+        ):
             due[message.body] = time.time_ns() // 1_000_000 + 1_000
             await producer.send(message)
-    while len(await stored(client)) < 2:  # noqa: ASYNC110 - brokers do not tell
-        await asyncio.sleep(0.2)
+
+    async def two_came() -> bool:
+        return len(await stored(client)) >= 2
+
+    await until(two_came)
     return due
 
 
@@ -93,7 +121,9 @@ def test_what_one_let_wait_the_other_delivers_once_and_in_time(
     shutil.copytree(tmp_path / "first/store", tmp_path / "second/store", dirs_exist_ok=True)
     with apache.running(after):
         Cluster(names, after).wait_registered()
-        wait_until(lambda: len(asyncio.run(stored(client))) >= len(due), "all messages came", 120)
+        wait_until(
+            lambda: len(asyncio.run(stored(client))) >= len(due), "all messages came", seconds=120
+        )
         found = asyncio.run(stored(client))
     assert sorted(message.body for message in found) == sorted(due)
     for message in found:

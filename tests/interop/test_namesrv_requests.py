@@ -1,4 +1,6 @@
-"""Every request that a name server serves, good and bad, as raw frames to the original 5.5.0 and to ours: the answers are the same."""
+"""Every request that a name server serves, good and bad, as raw frames to the original 5.5.0 and to
+ours: the answers are the same.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,24 @@ import pytest
 
 from interop.conversation import ALL_TOPICS, CLUSTERS, SWITCHES_AS_AT_START, Conversation
 from interop.frames import BINARY_TYPE, V4_9_3, Request
-from interop.registrations import TOPICS, compressed_body, data_version, identity, plain_body, register, topic, update_config
+from interop.registrations import (
+    TOPICS,
+    compressed_body,
+    data_version,
+    identity,
+    plain_body,
+    register,
+    topic,
+    update_config,
+)
 
 pytestmark = [pytest.mark.interop, pytest.mark.needs("java", "maven")]
 
 ROUTE = Request(105, {"topic": "T1"})
 CONFIG = Request(319)
-FIELD_MISSING = "a required field is missing: the original goes on without it, ours says which one it is"
+FIELD_MISSING = (
+    "a required field is missing: the original goes on without it, ours says which one it is"
+)
 # Its topic is used for nothing else: the original keeps a mapping for ever.
 MAPPING = {
     "bname": "b1",
@@ -51,7 +64,14 @@ def test_an_empty_name_server_answers_the_same(both: Conversation) -> None:
 def test_routes_and_lists_of_a_registered_broker_are_the_same(both: Conversation) -> None:
     both.ask(register())
     both.ask(register(plain_body([topic("T1"), topic("T9")]), name="b2", address="10.0.0.2:10911"))
-    both.ask(register(plain_body([topic("T5"), topic("T6")]), name="b3", cluster="c2", address="10.0.0.3:10911"))
+    both.ask(
+        register(
+            plain_body([topic("T5"), topic("T6")]),
+            name="b3",
+            cluster="c2",
+            address="10.0.0.3:10911",
+        )
+    )
     for name in ("T1", "T2", "T5", "T9", "absent", "", "  "):
         both.ask(Request(105, {"topic": name}))
     for code in (106, 206, 311, 312, 313):
@@ -68,7 +88,9 @@ def test_system_topics_name_clusters_and_brokers_and_an_address(both: Conversati
 
 
 @pytest.mark.parametrize("version", [30, 121, V4_9_3, 401, 407, 413, 479, 513, 611, 10_000])
-def test_every_client_version_gets_its_route_in_the_same_dialect(both: Conversation, version: int) -> None:
+def test_every_client_version_gets_its_route_in_the_same_dialect(
+    both: Conversation, version: int
+) -> None:
     both.ask(register())
     both.ask(register(broker_id=1))
     both.ask(Request(105, {"topic": "T1"}, version=version))
@@ -91,7 +113,13 @@ def test_binary_headers_are_served_the_same(both: Conversation) -> None:
 
 
 def test_names_beyond_ascii_are_answered_the_same(both: Conversation) -> None:
-    both.ask(register(plain_body([topic("größe"), topic("主题"), topic("emoji😀")]), name="bröker", cluster="簇"))
+    both.ask(
+        register(
+            plain_body([topic("größe"), topic("主题"), topic("emoji😀")]),
+            name="bröker",
+            cluster="簇",
+        )
+    )
     for name in ("größe", "主题", "emoji😀"):
         for version in (V4_9_3, 513):
             both.ask(Request(105, {"topic": name}, version=version))
@@ -104,7 +132,14 @@ def test_compressed_registrations_are_read_the_same(both: Conversation) -> None:
     both.ask(register(compressed_body(), version=407, compressed="true", enableActingMaster=None))
     both.ask(ROUTE)
     both.ask(ALL_TOPICS)
-    both.ask(register(compressed_body([*TOPICS, topic("Mapped")], version=data_version(2), mappings=[MAPPING]), compressed="true"))
+    both.ask(
+        register(
+            compressed_body(
+                [*TOPICS, topic("Mapped")], version=data_version(2), mappings=[MAPPING]
+            ),
+            compressed="true",
+        )
+    )
     both.ask(ROUTE)
     both.ask(Request(105, {"topic": "Mapped"}))
     body = compressed_body(mappings=[])
@@ -117,7 +152,10 @@ def test_compressed_registrations_are_read_the_same(both: Conversation) -> None:
 
 
 def test_a_compressed_body_that_is_declared_plain_is_read_by_ours_alone(both: Conversation) -> None:
-    why = "5.3 to 5.5 brokers with compressedRegister declare it so; the original never gets them registered, ours looks at the bytes"
+    why = (
+        "5.3 to 5.5 brokers with compressedRegister declare it so; the original never gets them"
+        " registered, ours looks at the bytes"
+    )
     both.ask(register(compressed_body(mappings=[]), compressed="false"), deviation=why)
     both.ask(ROUTE, deviation=why)
 
@@ -125,7 +163,12 @@ def test_a_compressed_body_that_is_declared_plain_is_read_by_ours_alone(both: Co
 def test_bad_registrations_are_refused_the_same(both: Conversation) -> None:
     body = plain_body()
     both.ask(register(plain_body([topic("T1")])))  # one topic alone, of a broker not known yet
-    both.ask(CLUSTERS, deviation="the original keeps a broker without an address when it refused it; ours keeps nothing")
+    both.ask(
+        CLUSTERS,
+        deviation=(
+            "the original keeps a broker without an address when it refused it; ours keeps nothing"
+        ),
+    )
     both.ask(register(body, bodyCrc32="1"))
     both.ask(register(body, bodyCrc32=zlib.crc32(body) & 0x7FFFFFFF))
     both.ask(register(b"garbage"))
@@ -156,7 +199,9 @@ def test_registering_again_changes_what_it_changes_in_the_original(both: Convers
     both.ask(register(plain_body([topic("T1", perm=4)], version=data_version(2))))
     both.ask(ROUTE)
     both.ask(ALL_TOPICS)
-    both.ask(register(plain_body([topic("T7")], version=data_version(2))))  # a topic without this broker's queues
+    both.ask(
+        register(plain_body([topic("T7")], version=data_version(2)))
+    )  # a topic without this broker's queues
     both.ask(ALL_TOPICS)
     both.ask(update_config("deleteTopicWithBrokerRegistration=true"))
     both.ask(register(plain_body([topic("T1"), topic("T2")], version=data_version(3))))
@@ -175,7 +220,10 @@ def test_filter_servers_are_shown_the_same(both: Conversation) -> None:
 
 def test_static_topics_are_mapped_the_same(both: Conversation) -> None:
     def mapped(epoch: int) -> dict[str, Any]:
-        return {"mappingDataVersion": data_version(), "topicQueueMappingInfoMap": {"Mapped": {**MAPPING, "epoch": epoch}}}
+        return {
+            "mappingDataVersion": data_version(),
+            "topicQueueMappingInfoMap": {"Mapped": {**MAPPING, "epoch": epoch}},
+        }
 
     topics = [*TOPICS, topic("Mapped")]
     both.ask(register(plain_body(topics, **mapped(7))))
@@ -191,8 +239,18 @@ def test_masters_and_slaves_are_told_of_each_other_the_same(both: Conversation) 
     both.ask(ROUTE)
     both.ask(register(), on="master")
     both.ask(register(broker_id=1, haServerAddr="10.0.0.1:9"), on="slave")
-    both.ask(register(plain_body([topic("T1", perm=2), topic("Only")], version=data_version(9)), broker_id=1), on="slave")
-    for request in (ROUTE, CLUSTERS, ALL_TOPICS, Request(901, {"clusterName": "c1", "brokerName": "b1"})):
+    both.ask(
+        register(
+            plain_body([topic("T1", perm=2), topic("Only")], version=data_version(9)), broker_id=1
+        ),
+        on="slave",
+    )
+    for request in (
+        ROUTE,
+        CLUSTERS,
+        ALL_TOPICS,
+        Request(901, {"clusterName": "c1", "brokerName": "b1"}),
+    ):
         both.ask(request)
     both.close("master")
     for request in (CLUSTERS, ROUTE):
@@ -209,10 +267,16 @@ def test_an_acting_master_is_presented_the_same(both: Conversation) -> None:
     both.close("master")
     both.ask_settled(CLUSTERS)
     both.ask_settled(ROUTE)
-    both.ask(register(plain_body(version=data_version(4)), broker_id=1, enableActingMaster="true"), on="first")
+    both.ask(
+        register(plain_body(version=data_version(4)), broker_id=1, enableActingMaster="true"),
+        on="first",
+    )
     for version in (V4_9_3, 513):
         both.ask(Request(105, {"topic": "T1"}, version=version))
-    both.ask(register(plain_body(version=data_version(5)), broker_id=2, enableActingMaster="true"), on="second")
+    both.ask(
+        register(plain_body(version=data_version(5)), broker_id=2, enableActingMaster="true"),
+        on="second",
+    )
     both.ask(ROUTE)
     both.ask(CLUSTERS)
     both.ask(update_config("supportActingMaster=false"))
@@ -221,9 +285,13 @@ def test_an_acting_master_is_presented_the_same(both: Conversation) -> None:
 
 def test_two_brokers_that_claim_one_id_are_settled_the_same(both: Conversation) -> None:
     both.ask(register(plain_body(version=data_version(1, state=5))), on="old")
-    both.ask(register(plain_body(version=data_version(1, state=4)), address="10.0.0.9:1"), on="new")  # behind: ignored
+    both.ask(
+        register(plain_body(version=data_version(1, state=4)), address="10.0.0.9:1"), on="new"
+    )  # behind: ignored
     both.ask(CLUSTERS)
-    both.ask(register(plain_body(version=data_version(1, state=6)), address="10.0.0.9:1"), on="new")  # ahead: takes over
+    both.ask(
+        register(plain_body(version=data_version(1, state=6)), address="10.0.0.9:1"), on="new"
+    )  # ahead: takes over
     both.ask(CLUSTERS)
     both.ask(ROUTE)
     both.close("old")
@@ -244,7 +312,13 @@ def test_zones_filter_routes_the_same(both: Conversation) -> None:
 
 def test_data_versions_are_asked_the_same(both: Conversation) -> None:
     both.ask(register())
-    for body in (data_version(), data_version(2), data_version(1, state=1), {"counter": 1, "timestamp": 5}, {}):
+    for body in (
+        data_version(),
+        data_version(2),
+        data_version(1, state=1),
+        {"counter": 1, "timestamp": 5},
+        {},
+    ):
         both.ask(Request(322, identity(), json.dumps(body).encode()))
     both.ask(Request(322, identity(cluster="c9"), json.dumps(data_version()).encode()))
     both.ask(Request(322, identity()))
@@ -281,10 +355,28 @@ def test_key_value_configuration_is_kept_the_same(both: Conversation) -> None:
     both.ask(Request(100))
     for namespace in ("n", "ü", "absent", ""):
         both.ask(Request(219, {"namespace": namespace}))
-    both.ask(Request(219, {"namespace": "valueless"}), deviation="the original has made that namespace, with nothing in it")
-    for namespace, key in (("n", "k"), ("n", "empty"), ("n", ""), ("n", "absent"), ("absent", "k"), ("valueless", "k"), ("ü", "日")):
+    both.ask(
+        Request(219, {"namespace": "valueless"}),
+        deviation="the original has made that namespace, with nothing in it",
+    )
+    for namespace, key in (
+        ("n", "k"),
+        ("n", "empty"),
+        ("n", ""),
+        ("n", "absent"),
+        ("absent", "k"),
+        ("valueless", "k"),
+        ("ü", "日"),
+    ):
         both.ask(Request(101, {"namespace": namespace, "key": key}))
-    for namespace, key in (("n", "k"), ("n", "k"), ("absent", "k"), ("n", "empty"), ("n", ""), ("ü", "日")):
+    for namespace, key in (
+        ("n", "k"),
+        ("n", "k"),
+        ("absent", "k"),
+        ("n", "empty"),
+        ("n", ""),
+        ("ü", "日"),
+    ):
         both.ask(Request(102, {"namespace": namespace, "key": key}))
     both.ask(Request(219, {"namespace": "n"}))
 
@@ -318,18 +410,39 @@ def test_write_permission_is_wiped_and_added_the_same(both: Conversation) -> Non
 def test_topics_are_registered_and_deleted_the_same(both: Conversation) -> None:
     def queues(*names: str) -> bytes:
         return json.dumps(
-            {"queueDatas": [{"brokerName": name, "perm": 6, "readQueueNums": 2, "topicSysFlag": 0, "writeQueueNums": 3} for name in names]}
+            {
+                "queueDatas": [
+                    {
+                        "brokerName": name,
+                        "perm": 6,
+                        "readQueueNums": 2,
+                        "topicSysFlag": 0,
+                        "writeQueueNums": 3,
+                    }
+                    for name in names
+                ]
+            }
         ).encode()
 
     both.ask(register())
     both.ask(register(name="b2", cluster="c2", address="10.0.0.2:1"))
-    for name, body in (("R1", queues("b1")), ("R1", queues("b2", "b1")), ("R2", queues("absent")), ("R3", queues("b1", "absent", "b2"))):
+    for name, body in (
+        ("R1", queues("b1")),
+        ("R1", queues("b2", "b1")),
+        ("R2", queues("absent")),
+        ("R3", queues("b1", "absent", "b2")),
+    ):
         both.ask(Request(217, {"topic": name}, body))
         both.ask(Request(105, {"topic": name}))
     for body in (b"", b"{}", b"garbage", b'{"queueDatas":[]}'):
         both.ask(Request(217, {"topic": "R4"}, body))
     both.ask(ALL_TOPICS)
-    for header in ({"topic": "R1"}, {"topic": "R1"}, {"topic": "T1", "clusterName": "c2"}, {"topic": "T2", "clusterName": "absent"}):
+    for header in (
+        {"topic": "R1"},
+        {"topic": "R1"},
+        {"topic": "T1", "clusterName": "c2"},
+        {"topic": "T2", "clusterName": "absent"},
+    ):
         both.ask(Request(216, header))
         both.ask(Request(105, {"topic": header["topic"]}))
     for header in ({"topic": "T3", "clusterName": ""}, {"topic": "T1", "clusterName": "c1"}):
@@ -363,17 +476,33 @@ def test_the_configuration_is_shown_and_changed_the_same(both: Conversation) -> 
 
 
 def test_configuration_that_ours_reads_at_start_only_is_refused_by_ours(both: Conversation) -> None:
-    why = "the original stores and shows the new value and goes on with the old one; ours says that it takes a restart"
-    for change, back in (("scanNotActiveBrokerInterval=6000", "5000"), ("productEnvName=other", "center"), ("clusterTest=true", "false")):
+    why = (
+        "the original stores and shows the new value and goes on with the old one; ours says that"
+        " it takes a restart"
+    )
+    for change, back in (
+        ("scanNotActiveBrokerInterval=6000", "5000"),
+        ("productEnvName=other", "center"),
+        ("clusterTest=true", "false"),
+    ):
         both.ask(update_config(change), deviation=why)
         both.ask(update_config(f"{change.split('=')[0]}={back}"), deviation=why)
-    both.ask(update_config("unknownKey=1"), deviation="the original says that all is well; ours says that there is no such key")
-    wrong = "a value of the wrong kind: the original ignores a number and takes a word for false, ours says what is allowed"
+    both.ask(
+        update_config("unknownKey=1"),
+        deviation="the original says that all is well; ours says that there is no such key",
+    )
+    wrong = (
+        "a value of the wrong kind: the original ignores a number and takes a word for false, ours"
+        " says what is allowed"
+    )
     for change in ("waitSecondsForService=many", "needWaitForService=maybe", "enableAllTopicList"):
         both.ask(update_config(change), deviation=wrong)
     both.ask(SWITCHES_AS_AT_START)
     both.ask(CONFIG)
-    both.ask(update_config("broken=\\u12"), deviation="the same code and words, and after them what is wrong")
+    both.ask(
+        update_config("broken=\\u12"),
+        deviation="the same code and words, and after them what is wrong",
+    )
 
 
 def test_a_name_server_that_waits_for_service_refuses_routes_the_same(both: Conversation) -> None:
@@ -387,8 +516,12 @@ def test_a_name_server_that_waits_for_service_refuses_routes_the_same(both: Conv
     both.ask(update_config("needWaitForService=false\nwaitSecondsForService=45"))
 
 
-@pytest.mark.parametrize("code", [-1, 0, 1, 10, 11, 17, 28, 34, 202, 310, 902, 1001, 1005, 9999, 200050])
-def test_codes_that_a_name_server_does_not_serve_are_refused_the_same(both: Conversation, code: int) -> None:
+@pytest.mark.parametrize(
+    "code", [-1, 0, 1, 10, 11, 17, 28, 34, 202, 310, 902, 1001, 1005, 9999, 200050]
+)
+def test_codes_that_a_name_server_does_not_serve_are_refused_the_same(
+    both: Conversation, code: int
+) -> None:
     both.ask(Request(code))
     both.ask(Request(code, {"topic": "T1"}, b"body"))
 

@@ -1,4 +1,6 @@
-"""Clients of RocketMQ in other languages, Apache's for Go and ali-ons for Node, send to our broker and consume from it."""
+"""Clients of RocketMQ in other languages, Apache's for Go and ali-ons for Node, send to our broker
+and consume from it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def cluster(module_home: Path) -> Iterator[Cluster]:
 
 def lines(command: list[str], folder: Path) -> list[dict[str, Any]]:
     """Run a client to its end; the JSON lines that it printed."""
-    said = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=folder, check=False)
+    said = subprocess.run(
+        command, capture_output=True, text=True, timeout=100, cwd=folder, check=False
+    )
     assert said.returncode == 0, said.stderr
     return [json.loads(line) for line in said.stdout.splitlines() if line.startswith("{")]
 
@@ -40,6 +44,7 @@ def consumed(said: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     return [line for line in said if line["event"] == "consumed" and line["by"] == name]
 
 
+@pytest.mark.short
 @pytest.mark.needs("go")
 def test_the_go_client_sends_and_consumes(cluster: Cluster, tmp_path: Path) -> None:
     said = lines([str(go_program()), "roundtrip", cluster.name_server.address], tmp_path)
@@ -48,7 +53,9 @@ def test_the_go_client_sends_and_consumes(cluster: Cluster, tmp_path: Path) -> N
     got = consumed(said, "all")
     assert sorted(line["key"] for line in got) == sorted([*keys, "batch-0", "batch-1"])
     assert all(line["body"] == f"body of {line['key']}" for line in got)
-    assert sorted(line["key"] for line in consumed(said, "some")) == [key for n, key in enumerate(keys) if n % 3 != 1]
+    assert sorted(line["key"] for line in consumed(said, "some")) == [
+        key for n, key in enumerate(keys) if n % 3 != 1
+    ]
     steps, offsets = defaultdict[str, list[int]](list), defaultdict[int, list[int]](list)
     for line in consumed(said, "orderly"):
         _, order, step = line["key"].split("-")
@@ -59,6 +66,7 @@ def test_the_go_client_sends_and_consumes(cluster: Cluster, tmp_path: Path) -> N
     assert said[-1] == {"event": "done", "complete": True}
 
 
+@pytest.mark.short
 @pytest.mark.needs("node")
 def test_the_node_client_sends_and_consumes(cluster: Cluster, tmp_path: Path) -> None:
     folder = shutil.copytree(HERE / "node", tmp_path / "node")
@@ -68,5 +76,7 @@ def test_the_node_client_sends_and_consumes(cluster: Cluster, tmp_path: Path) ->
     got = consumed(said, "all")
     assert sorted(line["key"] for line in got) == sorted(f"note-{n}" for n in range(NOTES))
     assert all(line["whole"] for line in got)
-    assert sorted(line["key"] for line in consumed(said, "some")) == sorted(f"note-{n}" for n in range(NOTES) if n % 3 != 1)
+    assert sorted(line["key"] for line in consumed(said, "some")) == sorted(
+        f"note-{n}" for n in range(NOTES) if n % 3 != 1
+    )
     assert said[-1] == {"event": "done", "complete": True}

@@ -1,4 +1,6 @@
-"""Messages of Apache's Go and C++ clients that come later, with the original brokers, 5.5.0 and 4.9.7, and with ours."""
+"""Messages of Apache's Go and C++ clients that come later, with the original brokers, 5.5.0 and
+4.9.7, and with ours.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from interop.other_clients import StartClient
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(180)]
 
-only_5 = pytest.mark.parametrize("room", [pytest.param("5.5.0", marks=pytest.mark.needs("java", "maven")), OURS], indirect=True)
+only_5 = pytest.mark.parametrize(
+    "room", [pytest.param("5.5.0", marks=pytest.mark.needs("java", "maven")), OURS], indirect=True
+)
 
 
 def now_ms() -> int:
@@ -19,7 +23,9 @@ def now_ms() -> int:
 
 
 @pytest.mark.parametrize("level", [1, 5, 18, 19])
-def test_a_message_comes_after_the_delay_of_its_level(room: Room, start_client: StartClient, language: str, level: int) -> None:
+def test_a_message_comes_after_the_delay_of_its_level(
+    room: Room, start_client: StartClient, language: str, level: int
+) -> None:
     topic = room.topic(f"Level-{level}-{language}")
     with start_client(room.address) as peer:
         peer.consume(f"waiting-{level}-{language}", topic)
@@ -28,7 +34,9 @@ def test_a_message_comes_after_the_delay_of_its_level(room: Room, start_client: 
         (later,) = peer.wait_consumed("later")
         (now,) = peer.wait_consumed("now")
         assert peer.events.index(now) < peer.events.index(later)
-    assert later["storedMs"] - later["bornMs"] >= 1000  # the delay of every level; one that is too large is the last
+    assert (
+        later["storedMs"] - later["bornMs"] >= 1000
+    )  # the delay of every level; one that is too large is the last
     assert (later["topic"], later["tag"], later["body"]) == (topic, "tag", "body of later")
 
 
@@ -37,12 +45,18 @@ TIMERS = ["TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"]
 
 @only_5
 @pytest.mark.parametrize("name", TIMERS)
-def test_a_message_comes_at_the_time_that_its_property_says(room: Room, start_client: StartClient, language: str, name: str) -> None:
+def test_a_message_comes_at_the_time_that_its_property_says(
+    room: Room, start_client: StartClient, language: str, name: str
+) -> None:
     topic = room.topic(f"Timer-{name}-{language}")
     with start_client(room.address) as peer:
         peer.consume(f"waiting-{name}-{language}", topic)
         begin_ms = now_ms()
-        values = {"TIMER_DELAY_SEC": "3", "TIMER_DELAY_MS": "2900", "TIMER_DELIVER_MS": str(begin_ms + 2900)}
+        values = {
+            "TIMER_DELAY_SEC": "3",
+            "TIMER_DELAY_MS": "2900",
+            "TIMER_DELIVER_MS": str(begin_ms + 2900),
+        }
         peer.send(topic, "later", properties={name: values[name]})
         peer.send(topic, "now")
         (later,) = peer.wait_consumed("later")
@@ -53,7 +67,9 @@ def test_a_message_comes_at_the_time_that_its_property_says(room: Room, start_cl
     assert later["body"] == "body of later"
 
 
-def test_the_property_of_the_cloud_service_is_only_a_property(room: Room, start_client: StartClient, language: str) -> None:
+def test_the_property_of_the_cloud_service_is_only_a_property(
+    room: Room, start_client: StartClient, language: str
+) -> None:
     topic = room.topic(f"StartDeliver-{language}")
     at_ms = now_ms() + 3_600_000
     with start_client(room.address) as peer:

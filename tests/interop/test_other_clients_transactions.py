@@ -1,4 +1,6 @@
-"""Transactions of Apache's Go and C++ clients with the original brokers, 5.5.0 and 4.9.7, and with ours."""
+"""Transactions of Apache's Go and C++ clients with the original brokers, 5.5.0 and 4.9.7, and with
+ours.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ STATES = {
 }
 
 
-def test_consumers_see_what_was_committed_and_nothing_else(room: Room, start_client: StartClient, language: str) -> None:
+def test_consumers_see_what_was_committed_and_nothing_else(
+    room: Room, start_client: StartClient, language: str
+) -> None:
     topic = room.topic(f"Deals-{language}")
     with start_client(room.address) as peer:
         for key, states in STATES.items():
@@ -27,13 +31,21 @@ def test_consumers_see_what_was_committed_and_nothing_else(room: Room, start_cli
             peer.wait_consumed(key)
         peer.wait_for("checked", key="rolled-back-later")
         asked = {event["key"] for event in peer.happened("checked")}
-        assert room.name == "5.5.0" or asked == {"committed-later", "rolled-back-later"}  # which may ask within 3 s about those that ended
+        assert room.name == "5.5.0" or asked == {
+            "committed-later",
+            "rolled-back-later",
+        }  # which may ask within 3 s about those that ended
         assert all(event["body"] == f"body of {event['key']}" for event in peer.happened("checked"))
-        found = {event["key"]: (event["topic"], event["body"], event["times"]) for event in peer.happened("consumed")}
+        found = {
+            event["key"]: (event["topic"], event["body"], event["times"])
+            for event in peer.happened("consumed")
+        }
     assert found == {key: (topic, f"body of {key}", 0) for key in ("committed", "committed-later")}
 
 
-def test_somebody_of_the_group_is_asked_when_the_producer_is_gone(room: Room, start_client: StartClient, language: str) -> None:
+def test_somebody_of_the_group_is_asked_when_the_producer_is_gone(
+    room: Room, start_client: StartClient, language: str
+) -> None:
     topic, group = room.topic(f"Heirs-{language}"), f"heirs-{language}"
     with start_client(room.address) as gone:
         gone.transact(group, topic, "left", "unknown")

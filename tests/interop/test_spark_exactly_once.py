@@ -1,4 +1,6 @@
-"""A topic that Spark writes to exactly once, on the real brokers and on ours: a driver that is killed costs a Java consumer nothing."""
+"""A topic that Spark writes to exactly once, on the real brokers and on ours: a driver that is
+killed costs a Java consumer nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from interop.apache import wait_until
 from interop.broker_clients import Cluster
 from interop.client_matrix_room import EVERY, SETTINGS, cluster_of, tools_of
 from interop.java_peer import java_peer
-from spark_faults_room import Command, Outcome, copy_pipeline, place_of
-from spark_room import messages_in, sent
+from support.common.waiting import wait_until
+from support.spark.faults import Command, Outcome, copy_pipeline, place_of
+from support.spark.messages import messages_in, sent
 
-pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.needs("java", "maven"), pytest.mark.timeout(3600)]  # eleven starts of Spark
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.spark,
+    pytest.mark.needs("java", "maven"),
+    pytest.mark.timeout(3600),
+]  # eleven starts of Spark
 BATCH = 50
 SENT_BEFORE_EACH_KILL = 5 * BATCH
 SENT_AT_LAST = 40
@@ -40,7 +47,9 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[st
         yield request.param, cluster
 
 
-def test_a_driver_that_is_killed_at_every_point_delivers_everything_once(cluster: tuple[str, Cluster], tmp_path: Path) -> None:
+def test_a_driver_that_is_killed_at_every_point_delivers_everything_once(
+    cluster: tuple[str, Cluster], tmp_path: Path
+) -> None:
     name, servers = cluster
     name_server = servers.name_server.address
     file = tmp_path / "copy.yaml"
@@ -59,7 +68,9 @@ def test_a_driver_that_is_killed_at_every_point_delivers_everything_once(cluster
     stored = [message.body.decode() for message in messages_in(name_server, "to")]
     with java_peer(tools_of(name), tmp_path / "java", name_server) as java:
         java.do("consume", "readers", "to", until="consuming")
-        wait_until(lambda: len(java.happened("consumed")) >= len(stored), "the Java consumer has read all")
+        wait_until(
+            lambda: len(java.happened("consumed")) >= len(stored), "the Java consumer has read all"
+        )
         outcome = Outcome.of(wanted, (event["body"] for event in java.happened("consumed")))
     outcome.tell(f"driver killed, exactly once, {name}", kills=len(POINTS))
     assert outcome == Outcome(attempted=count, delivered=count, lost=0, duplicated=0)

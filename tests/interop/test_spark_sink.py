@@ -1,4 +1,6 @@
-"""Rows that the Spark sink sends to brokers of the original and to ours: in batches, alone, by key, and later."""
+"""Rows that the Spark sink sends to brokers of the original and to ours: in batches, alone, by key,
+and later.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from interop.apache import wait_until
 from interop.broker_clients import Cluster
 from interop.client_matrix_room import EVERY, cluster_of
 from orbitmq import ReceivedMessage
-from orbitmq.spark.row_sending import send_rows
-from orbitmq.spark.sink_options import SinkOptions
-from spark_room import messages_in
+from orbitmq.spark.sink.options import SinkOptions
+from orbitmq.spark.sink.task_sender import send_rows
+from support.common.waiting import wait_until
+from support.spark.messages import messages_in
 
 pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven"), pytest.mark.timeout(180)]
 MAP = pa.map_(pa.string(), pa.string())
@@ -35,7 +37,10 @@ def send(cluster: Cluster, batch: pa.RecordBatch, **options: str) -> None:
 
 def stored(cluster: Cluster, topic: str, count: int) -> list[ReceivedMessage]:
     """What a topic has, once that is so many: originals answer before a message is in its queue."""
-    wait_until(lambda: len(messages_in(cluster.name_server.address, topic)) >= count, f"{count} messages are in their queues")
+    wait_until(
+        lambda: len(messages_in(cluster.name_server.address, topic)) >= count,
+        f"{count} messages are in their queues",
+    )
     return messages_in(cluster.name_server.address, topic)
 
 
@@ -47,26 +52,38 @@ def test_batches_arrive_with_everything_that_each_row_says(cluster: Cluster) -> 
             "body": [f"{number} {text}" for number in range(count)],
             "keys": [[f"k{number}", "all"] for number in range(count)],
             "tags": [f"t{number % 3}" for number in range(count)],
-            "properties": pa.array([[("number", str(number)), (text, text)] for number in range(count)], MAP),
+            "properties": pa.array(
+                [[("number", str(number)), (text, text)] for number in range(count)], MAP
+            ),
             "shardingKey": [f"s{number % 7}" if number % 2 else None for number in range(count)],
         }
     )
     send(cluster, batch, topic="Batches")
-    found = sorted(stored(cluster, "Batches", count), key=lambda message: int(message.properties["number"]))
+    found = sorted(
+        stored(cluster, "Batches", count), key=lambda message: int(message.properties["number"])
+    )
     assert [message.body.decode() for message in found] == batch["body"].to_pylist()
     assert [message.keys for message in found] == [(f"k{number}", "all") for number in range(count)]
     assert [message.tags for message in found] == batch["tags"].to_pylist()
-    assert [message.properties.get("__SHARDINGKEY") for message in found] == batch["shardingKey"].to_pylist()
+    assert [message.properties.get("__SHARDINGKEY") for message in found] == batch[
+        "shardingKey"
+    ].to_pylist()
     assert {message.properties[text] for message in found} == {text}
     assert len({message.msg_id for message in found}) == count
     for number in range(7):
-        of_key = [message for message in found if message.properties.get("__SHARDINGKEY") == f"s{number}"]
+        of_key = [
+            message for message in found if message.properties.get("__SHARDINGKEY") == f"s{number}"
+        ]
         assert len({message.queue for message in of_key}) == 1
-        assert [message.queue_offset for message in of_key] == sorted(message.queue_offset for message in of_key)
+        assert [message.queue_offset for message in of_key] == sorted(
+            message.queue_offset for message in of_key
+        )
 
 
 def test_rows_come_when_they_say(cluster: Cluster, request: pytest.FixtureRequest) -> None:
-    moment = None if "4.9" in request.node.name else datetime.now(UTC) + timedelta(seconds=3)  # 4.9 has levels only
+    moment = (
+        None if "4.9" in request.node.name else datetime.now(UTC) + timedelta(seconds=3)
+    )  # 4.9 has levels only
     batch = pa.record_batch(
         {
             "body": ["level", "time", "now"],
@@ -76,7 +93,9 @@ def test_rows_come_when_they_say(cluster: Cluster, request: pytest.FixtureReques
     )
     begun_ms = datetime.now(UTC).timestamp() * 1000
     send(cluster, batch, topic="Later")
-    waited = {message.body: message.stored_at_ms - begun_ms for message in stored(cluster, "Later", 3)}
+    waited = {
+        message.body: message.stored_at_ms - begun_ms for message in stored(cluster, "Later", 3)
+    }
     assert waited[b"level"] >= 5_000
     if moment is not None:
         assert waited[b"time"] >= 2_000

@@ -1,6 +1,8 @@
-"""SQL92 filters of the originals, 5.5.0 and 4.9.7, and of ours: the same expressions are taken, and the same messages come by them.
+"""SQL92 filters of the originals, 5.5.0 and 4.9.7, and of ours: the same expressions are taken, and
+the same messages come by them.
 
-Expressions and messages are made by chance from a seed: `ORBITMQ_SQL_SEED` gives another one, which the failure says.
+Expressions and messages are made by chance from a seed: `ORBITMQ_SQL_SEED` gives another one, which
+the failure says.
 """
 
 from __future__ import annotations
@@ -15,10 +17,18 @@ from typing import Any
 
 import pytest
 
-from interop.apache import Release, wait_until
+from interop.apache import Release
 from interop.broker_clients import clusters
 from interop.frames import Connection, Request
-from sql_expressions import Choose, any_expression, any_properties, damaged, debris, text_of
+from support.common.waiting import wait_until
+from support.message.sql_expressions import (
+    Choose,
+    any_expression,
+    any_properties,
+    damaged,
+    debris,
+    text_of,
+)
 
 pytestmark = [pytest.mark.clients, pytest.mark.needs("java", "maven"), pytest.mark.timeout(600)]
 
@@ -34,7 +44,14 @@ SETTINGS = {  # so that one pull brings all messages
     "maxTransferCountOnMessageInDisk": 1000,
     "maxTransferBytesOnMessageInDisk": 16 << 20,
 }
-SUBSCRIPTION = {"classFilterMode": False, "codeSet": [], "expressionType": "SQL92", "subVersion": 1, "tagsSet": [], "topic": "T"}
+SUBSCRIPTION = {
+    "classFilterMode": False,
+    "codeSet": [],
+    "expressionType": "SQL92",
+    "subVersion": 1,
+    "tagsSet": [],
+    "topic": "T",
+}
 PULL = {
     "consumerGroup": "g",
     "topic": "T",
@@ -66,7 +83,11 @@ class Broker:
 
     def takes(self, expression: str) -> bool:
         """Whether the broker says that an expression can be used."""
-        body: dict[str, Any] = {"clientId": "c", "group": "g", "subscriptionData": {**SUBSCRIPTION, "subString": expression}}
+        body: dict[str, Any] = {
+            "clientId": "c",
+            "group": "g",
+            "subscriptionData": {**SUBSCRIPTION, "subString": expression},
+        }
         answer = self.connection.ask(Request(46, None, json.dumps(body).encode()))
         assert answer.code in (0, 23), (expression, answer)
         return answer.code == 0
@@ -76,24 +97,41 @@ class Broker:
         found: list[int] = []
         at = 0
         while at < MESSAGES:
-            answer = self.connection.ask(Request(11, {**PULL, "queueOffset": str(at), "subscription": expression}))
-            assert answer.code in (0, 20), (expression, answer)  # found, or nothing of what was looked at
+            answer = self.connection.ask(
+                Request(11, {**PULL, "queueOffset": str(at), "subscription": expression})
+            )
+            assert answer.code in (0, 20), (
+                expression,
+                answer,
+            )  # found, or nothing of what was looked at
             found += offsets_of(answer.body) if answer.code == 0 else []
             at = int(answer.fields["nextBeginOffset"])
         return found
 
     def wait_for(self, count: int) -> None:
-        """Wait until so many messages can be read: originals answer before a message is in its queue."""
-        wait_until(lambda: self.told("any", 0, sysFlag="4", subscription="TRUE", queueOffset=str(count - 1))[0] == 0, f"message {count}")
+        """Wait until so many messages can be read: originals answer before a message is in its
+        queue.
+        """
+        wait_until(
+            lambda: (
+                self.told("any", 0, sysFlag="4", subscription="TRUE", queueOffset=str(count - 1))[0]
+                == 0
+            ),
+            f"message {count}",
+        )
 
     def heartbeat(self, group: str, expression: str, version: int) -> None:
-        """Say that a member of a group subscribes by an expression. What it is told besides does not matter."""
+        """Say that a member of a group subscribes by an expression. What it is told besides does
+        not matter.
+        """
         consumer = {
             "groupName": group,
             "consumeType": "CONSUME_PASSIVELY",
             "messageModel": "BROADCASTING",
             "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-            "subscriptionDataSet": [{**SUBSCRIPTION, "subString": expression, "subVersion": version}],
+            "subscriptionDataSet": [
+                {**SUBSCRIPTION, "subString": expression, "subVersion": version}
+            ],
             "unitMode": False,
         }
         body = {"clientID": f"c-{group}", "producerDataSet": [], "consumerDataSet": [consumer]}
@@ -103,8 +141,16 @@ class Broker:
         assert answer.code == 0, answer
 
     def entries(self, group: str) -> dict[str, Any]:
-        """The entries of the queue with what ext files say of them, and the filter of a group; without times."""
-        fields = {"topic": "T", "queueId": "0", "index": "0", "count": "100", "consumerGroup": group}
+        """The entries of the queue with what ext files say of them, and the filter of a group;
+        without times.
+        """
+        fields = {
+            "topic": "T",
+            "queueId": "0",
+            "index": "0",
+            "count": "100",
+            "consumerGroup": group,
+        }
         answer = self.connection.ask(Request(321, fields))
         text = re.sub(r'(bornTime|msgStoreTime)(\\*)":\d+', r'\1\2":0', answer.body.decode())
         found: dict[str, Any] = json.loads(text)
@@ -112,7 +158,14 @@ class Broker:
 
     def told(self, group: str, version: int, **changes: str) -> tuple[int, list[int]]:
         """What a pull of a group is answered: the code, and the offsets that came."""
-        fields = {**PULL, "queueOffset": "0", "consumerGroup": group, "subVersion": str(version), "sysFlag": "0", **changes}
+        fields = {
+            **PULL,
+            "queueOffset": "0",
+            "consumerGroup": group,
+            "subVersion": str(version),
+            "sysFlag": "0",
+            **changes,
+        }
         answer = self.connection.ask(Request(11, fields))
         return answer.code, offsets_of(answer.body) if answer.code == 0 else []
 
@@ -133,7 +186,9 @@ def made_up(choose: Choose, count: int) -> list[str]:
         text = text_of(any_expression(choose))
         kind = choose.one_of(range(10))
         text = text if kind < 7 else damaged(choose, text) if kind < 9 else debris(choose)
-        if choose.searches or not any(word in text.upper() for word in ("CONTAINS", "STARTSWITH", "ENDSWITH")):
+        if choose.searches or not any(
+            word in text.upper() for word in ("CONTAINS", "STARTSWITH", "ENDSWITH")
+        ):
             found[text] = None
     return list(found)
 
@@ -141,11 +196,23 @@ def made_up(choose: Choose, count: int) -> list[str]:
 def by_heartbeats(broker: Broker) -> list[tuple[int, list[int]]]:
     """What pulls by the expression of their group are answered as that changes."""
     found = []
-    for expression, version in (("a IS NULL", 5), ("b IS NULL", 5), ("b IS NULL", 4), ("b IS NULL", 6), ("a > > 1", 7), ("a IS NULL", 8)):
+    for expression, version in (
+        ("a IS NULL", 5),
+        ("b IS NULL", 5),
+        ("b IS NULL", 4),
+        ("b IS NULL", 6),
+        ("a > > 1", 7),
+        ("a IS NULL", 8),
+    ):
         broker.heartbeat("beats", expression, version)
         found += [broker.told("beats", asked) for asked in (0, 5, 6, 7, 8)]
     broker.heartbeat("wrong", "a > > 1", 1)
-    return [*found, broker.told("wrong", 1), broker.told("strange", 1), broker.told("own", 1, sysFlag="4", subscription="")]
+    return [
+        *found,
+        broker.told("wrong", 1),
+        broker.told("strange", 1),
+        broker.told("own", 1, sysFlag="4", subscription=""),
+    ]
 
 
 def test_the_same_expressions_are_taken_and_the_same_messages_come_by_them(
@@ -166,22 +233,41 @@ def test_the_same_expressions_are_taken_and_the_same_messages_come_by_them(
         for broker in (original, ours):
             broker.wait_for(MESSAGES)
         assert by_heartbeats(ours) == by_heartbeats(original)
-        assert ours.told("own", 1, sysFlag="4", subscription="a > > 1")[0] == 23, "where the original delivers everything"
-        taken = {expression: (original.takes(expression), ours.takes(expression)) for expression in expressions}
-        assert {expression: said for expression, said in taken.items() if said[0] is not said[1]} == {}, f"seed {SEED}"
+        assert ours.told("own", 1, sysFlag="4", subscription="a > > 1")[0] == 23, (
+            "where the original delivers everything"
+        )
+        taken = {
+            expression: (original.takes(expression), ours.takes(expression))
+            for expression in expressions
+        }
+        assert {
+            expression: said for expression, said in taken.items() if said[0] is not said[1]
+        } == {}, f"seed {SEED}"
         usable = [expression for expression, said in taken.items() if all(said)]
-        delivered = {each: (original.delivered(each), ours.delivered(each)) for each in usable[:PULLED]}
-    differing = {expression: found for expression, found in delivered.items() if found[0] != found[1]}
+        delivered = {
+            each: (original.delivered(each), ours.delivered(each)) for each in usable[:PULLED]
+        }
+    differing = {
+        expression: found for expression, found in delivered.items() if found[0] != found[1]
+    }
     assert differing == {}, f"seed {SEED}"
     assert len(delivered) == PULLED, "most expressions should be ones that can be used"
     assert len(usable) < CHECKED - 500, "some should be such as are refused"
-    assert sum(0 < len(found) < MESSAGES for found, _ in delivered.values()) > PULLED // 10, "many should choose"
+    assert sum(0 < len(found) < MESSAGES for found, _ in delivered.values()) > PULLED // 10, (
+        "many should choose"
+    )
 
 
-def test_the_same_bits_are_kept_of_the_filters_that_a_message_passed(apache_5: Release, tmp_path: Path) -> None:
+def test_the_same_bits_are_kept_of_the_filters_that_a_message_passed(
+    apache_5: Release, tmp_path: Path
+) -> None:
     with ExitStack() as opened:
         both = opened.enter_context(
-            clusters(apache_5, tmp_path, {**SETTINGS, "enableConsumeQueueExt": "true", "enableCalcFilterBitMap": "true"})
+            clusters(
+                apache_5,
+                tmp_path,
+                {**SETTINGS, "enableConsumeQueueExt": "true", "enableCalcFilterBitMap": "true"},
+            )
         )
         found = []
         for cluster in both:
@@ -199,4 +285,11 @@ def test_the_same_bits_are_kept_of_the_filters_that_a_message_passed(apache_5: R
     assert found[0] == found[1]
     (_, offsets), entries = found[1][0]
     assert offsets == [2, 3, 5]
-    assert [entry["eval"] for entry in entries["queueData"]] == [True, False, True, True, False, True]
+    assert [entry["eval"] for entry in entries["queueData"]] == [
+        True,
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]

@@ -1,4 +1,6 @@
-"""Users and their rules against a plain model, with restarts in between; address patterns and signatures against what they mean."""
+"""Users and their rules against a plain model, with restarts in between; address patterns and
+signatures against what they mean.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from orbitmq.access.requests import Action, Resource
 from orbitmq.access.signatures import is_signed
 from orbitmq.access.user_store import UserStore
 from orbitmq.access.users import acl_of, info_of
-from orbitmq.common.errors import AlreadyExists, NotFound
+from orbitmq.common.errors import AlreadyExistsError, NotFoundError
 from orbitmq.protocol.bodies.access import AclInfo, UserInfo
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.named_resources import ResourceKind
@@ -31,7 +33,16 @@ NAMES = ["a", "ab", "abc", "b"]
 USERS = ["alice", "bob"]
 KINDS = [ResourceKind.TOPIC, ResourceKind.GROUP]
 HOSTS = ["10.0.0.1", "10.1.0.1", "192.168.0.1"]
-PATTERNS = ["*", *(f"{kind.value}:{name}{star}" for kind in KINDS for name in ["", *NAMES] for star in ("*", "") if name or star)]
+PATTERNS = [
+    "*",
+    *(
+        f"{kind.value}:{name}{star}"
+        for kind in KINDS
+        for name in ["", *NAMES]
+        for star in ("*", "")
+        if name or star
+    ),
+]
 REAL_ACTIONS = [action for action in Action if action not in (Action.ANY, Action.ALL)]
 
 entries = st.builds(
@@ -41,19 +52,27 @@ entries = st.builds(
     st.sampled_from(Decision),
     st.sampled_from([(), (), ("10.0.0.0/8",), ("10.0.0.1", "192.168.0.0/16")]),
 )
-policies = st.builds(Policy, st.sampled_from(PolicyType), st.lists(entries, min_size=1, max_size=4).map(tuple))
+policies = st.builds(
+    Policy, st.sampled_from(PolicyType), st.lists(entries, min_size=1, max_size=4).map(tuple)
+)
 resources = st.builds(Resource, st.sampled_from(KINDS), st.sampled_from(NAMES))
 actions = st.frozensets(st.sampled_from(REAL_ACTIONS), min_size=1, max_size=2)
 
 Rules = dict[tuple[PolicyType, str], PolicyEntry]
 
 
-def naive_decision(rules: Rules, resource: Resource, wanted: frozenset[Action], host: str) -> Decision | None:
+def naive_decision(
+    rules: Rules, resource: Resource, wanted: frozenset[Action], host: str
+) -> Decision | None:
     """What the page on access control says, word by word."""
     for type_ in (PolicyType.CUSTOM, PolicyType.DEFAULT):
         of_type = {text: entry for (kind, text), entry in rules.items() if kind is type_}
-        # From what is most specific to what is least: the name, its beginnings from the longest on, every name, everything.
-        beginnings = [f"{resource.kind.value}:{resource.name[:length]}*" for length in range(len(resource.name), -1, -1)]
+        # From what is most specific to what is least: the name, its beginnings from the longest on,
+        # every name, everything.
+        beginnings = [
+            f"{resource.kind.value}:{resource.name[:length]}*"
+            for length in range(len(resource.name), -1, -1)
+        ]
         for text in [f"{resource.kind.value}:{resource.name}", *beginnings, "*"]:
             entry = of_type.get(text)
             if entry is None or not (entry.actions & wanted or Action.ALL in entry.actions):
@@ -84,7 +103,7 @@ class AccessMachine(RuleBasedStateMachine):
             self.store.create_user(UserInfo(username=user, password=password))
             assert user not in self.passwords
             self.passwords[user] = password
-        except AlreadyExists:
+        except AlreadyExistsError:
             assert user in self.passwords
 
     @rule(user=st.sampled_from(USERS), password=st.sampled_from(["three", None]))
@@ -92,7 +111,7 @@ class AccessMachine(RuleBasedStateMachine):
         try:
             self.store.update_user(UserInfo(username=user, password=password))
             self.passwords[user] = password or self.passwords[user]
-        except NotFound:
+        except NotFoundError:
             assert user not in self.passwords
 
     @rule(user=st.sampled_from(USERS))
@@ -106,7 +125,7 @@ class AccessMachine(RuleBasedStateMachine):
         acl = acl_of(AclInfo.decode(info_of(Acl(user, tuple(changed))).encode()))  # as they travel
         try:
             self.store.put_acl(acl)
-        except NotFound:
+        except NotFoundError:
             assert user not in self.passwords
             return
         for policy in changed:
@@ -128,7 +147,7 @@ class AccessMachine(RuleBasedStateMachine):
         try:
             self.store.delete_acl(user, PolicyType.CUSTOM, None)
             del self.granted[user]
-        except NotFound:
+        except NotFoundError:
             assert user not in self.granted
 
     @rule()
@@ -136,7 +155,9 @@ class AccessMachine(RuleBasedStateMachine):
         self.store = UserStore(self.folder)
         self.store.load()
 
-    @rule(user=st.sampled_from(USERS), resource=resources, wanted=actions, host=st.sampled_from(HOSTS))
+    @rule(
+        user=st.sampled_from(USERS), resource=resources, wanted=actions, host=st.sampled_from(HOSTS)
+    )
     def ask(self, user: str, resource: Resource, wanted: frozenset[Action], host: str) -> None:
         acl = self.store.acls.get(user)
         found = None if acl is None else acl.decide(resource, wanted, host)
@@ -167,11 +188,18 @@ def test_a_decision_is_that_of_the_naive_reading(
 
 
 fields = st.dictionaries(
-    st.text(st.characters(max_codepoint=0xD7FF), min_size=1, max_size=8), st.text(st.characters(max_codepoint=0xD7FF)), max_size=6
+    st.text(st.characters(max_codepoint=0xD7FF), min_size=1, max_size=8),
+    st.text(st.characters(max_codepoint=0xD7FF)),
+    max_size=6,
 )
 
 
-@given(fields=fields, body=st.none() | st.binary(), secret=st.text(st.characters(max_codepoint=0xD7FF), min_size=1), data=st.data())
+@given(
+    fields=fields,
+    body=st.none() | st.binary(),
+    secret=st.text(st.characters(max_codepoint=0xD7FF), min_size=1),
+    data=st.data(),
+)
 def test_a_signature_is_right_for_what_was_signed_and_for_nothing_else(
     fields: dict[str, str], body: bytes | None, secret: str, data: st.DataObject
 ) -> None:
@@ -179,8 +207,13 @@ def test_a_signature_is_right_for_what_was_signed_and_for_nothing_else(
     RequestSigner(Credentials("key", secret)).before("", request)
     signed = request.ext_fields
     assert signed is not None
-    content = "".join(signed[name] for name in sorted(signed) if name != "Signature").encode() + (body or b"")
-    assert signed["Signature"] == base64.b64encode(hmac.new(secret.encode(), content, hashlib.sha1).digest()).decode()
+    content = "".join(signed[name] for name in sorted(signed) if name != "Signature").encode() + (
+        body or b""
+    )
+    assert (
+        signed["Signature"]
+        == base64.b64encode(hmac.new(secret.encode(), content, hashlib.sha1).digest()).decode()
+    )
     assert is_signed(signed, body, secret)
     assert not is_signed(signed, body, secret + "x")
     assert not is_signed(signed, (body or b"") + b"x", secret)
@@ -192,7 +225,9 @@ def test_a_signature_is_right_for_what_was_signed_and_for_nothing_else(
     parts=st.lists(st.integers(0, 255), min_size=4, max_size=4),
     ranges=st.lists(st.tuples(st.integers(0, 255), st.integers(0, 255)), min_size=3, max_size=3),
 )
-def test_a_range_matches_the_addresses_within_it(parts: list[int], ranges: list[tuple[int, int]]) -> None:
+def test_a_range_matches_the_addresses_within_it(
+    parts: list[int], ranges: list[tuple[int, int]]
+) -> None:
     bounds = [(min(each), max(each)) for each in ranges]
     text = ".".join([str(parts[0]), *(f"{low}-{high}" for low, high in bounds)])
     inside = all(low <= part <= high for part, (low, high) in zip(parts[1:], bounds, strict=True))
@@ -200,7 +235,9 @@ def test_a_range_matches_the_addresses_within_it(parts: list[int], ranges: list[
 
 
 @given(address=st.ip_addresses(), length=st.integers(0, 32))
-def test_a_network_matches_as_the_standard_library_says(address: ipaddress.IPv4Address | ipaddress.IPv6Address, length: int) -> None:
+def test_a_network_matches_as_the_standard_library_says(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address, length: int
+) -> None:
     assert network(f"{address}/{length}")(str(address))
     assert network(str(address))(str(address))
 

@@ -1,4 +1,6 @@
-"""The offset stores of consumers against plain dictionaries, with restarts, brokers that are away, and somebody else who sets offsets."""
+"""The offset stores of consumers against plain dictionaries, with restarts, brokers that are away,
+and somebody else who sets offsets.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from orbitmq.client.file_offsets import FileOffsets
-from orbitmq.client.offset_store import BrokerOffsets
-from orbitmq.client.session import ClientSession
-from orbitmq.common.errors import RemoteUnavailable, RequestRefused
+from orbitmq.client.consumer.file_offsets import FileOffsets
+from orbitmq.client.consumer.offset_store import BrokerOffsets
+from orbitmq.client.session.client_session import ClientSession
+from orbitmq.common.errors import RemoteUnavailableError, RequestRefusedError
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
@@ -40,17 +42,22 @@ class Broker:
     async def broker_of(self, queue: MessageQueue) -> str:
         return queue.broker_name
 
-    async def ask(self, _address: str, request: RemotingCommand, _timeout_ms: int | None = None) -> RemotingCommand:
+    async def ask(
+        self, _address: str, request: RemotingCommand, _timeout_ms: int | None = None
+    ) -> RemotingCommand:
         if self.is_away:
-            raise RemoteUnavailable("it is away")
+            raise RemoteUnavailableError("it is away")
         if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
             update = UpdateConsumerOffsetRequestHeader.from_fields(request.ext_fields)
             self.offsets[update.queue_id] = update.commit_offset
-            return request.answer(ResponseCode.SUCCESS)
+            return request.reply(ResponseCode.SUCCESS)
         asked = QueryConsumerOffsetRequestHeader.from_fields(request.ext_fields)
         if asked.queue_id not in self.offsets:
-            raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, "it never consumed")
-        return request.answer(ResponseCode.SUCCESS, header=QueryConsumerOffsetResponseHeader(offset=self.offsets[asked.queue_id]))
+            raise RequestRefusedError(ResponseCode.QUERY_NOT_FOUND, "it never consumed")
+        return request.reply(
+            ResponseCode.SUCCESS,
+            header=QueryConsumerOffsetResponseHeader(offset=self.offsets[asked.queue_id]),
+        )
 
 
 class BrokerOffsetsMachine(RuleBasedStateMachine):
@@ -89,7 +96,7 @@ class BrokerOffsetsMachine(RuleBasedStateMachine):
     def write(self, queue: MessageQueue, offset: int) -> None:
         try:
             asyncio.run(self.store.write({queue: offset}))
-        except RemoteUnavailable:
+        except RemoteUnavailableError:
             assert self.broker.is_away
         else:
             assert self.broker.offsets[queue.queue_id] == offset
@@ -111,7 +118,9 @@ class BrokerOffsetsMachine(RuleBasedStateMachine):
 
     @invariant()
     def knows_what_it_was_told(self) -> None:
-        assert {queue: self.store.known(queue) for queue in QUEUES} == {queue: self.remembered.get(queue) for queue in QUEUES}
+        assert {queue: self.store.known(queue) for queue in QUEUES} == {
+            queue: self.remembered.get(queue) for queue in QUEUES
+        }
 
 
 class FileOffsetsMachine(RuleBasedStateMachine):
@@ -154,7 +163,9 @@ class FileOffsetsMachine(RuleBasedStateMachine):
 
     @invariant()
     def knows_what_it_was_told(self) -> None:
-        assert {queue: self.store.known(queue) for queue in QUEUES} == {queue: self.remembered.get(queue) for queue in QUEUES}
+        assert {queue: self.store.known(queue) for queue in QUEUES} == {
+            queue: self.remembered.get(queue) for queue in QUEUES
+        }
 
 
 def _case(machine: Any) -> Any:

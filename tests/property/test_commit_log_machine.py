@@ -1,6 +1,8 @@
-"""The commit log against a list: whatever is appended, fails, rolls, is cut, deleted, loaded again or loses power, the log is the list.
+"""The commit log against a list: whatever is appended, fails, rolls, is cut, deleted, loaded again
+or loses power, the log is the list.
 
-Records have the checksum over all of their bytes: without it a sector that is lost with the end of a topic may go unnoticed.
+Records have the checksum over all of their bytes: without it a sector that is lost with the end of
+a topic may go unnoticed.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from log_room import HOST, NOW_MS, contents, message, new_log, place_of
-from orbitmq.common.errors import MessageIllegal, WriteFailed
+from orbitmq.common.errors import InvalidMessageError, WriteFailedError
 from orbitmq.message.record_write import record_size
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset, StoreTimeMs
 from orbitmq.testing.faulty_disk import FaultyDisk
-from process_files import ProcessFiles
+from support.common.process_files import ProcessFiles
+from support.store.logs import HOST, NOW_MS, contents, message, new_log, place_of
 
 FILE_SIZE = 1024
 TOPICS = st.sampled_from([b"A", b"B"])
@@ -65,7 +67,9 @@ class CommitLogMachine(RuleBasedStateMachine):
     def start(self, disk: FaultyDisk) -> None:
         """Begin, or begin again, on what is on disk."""
         self.disk = disk
-        self.log: CommitLog = new_log(self.root, self.disk, commit_log_file_size=FILE_SIZE, record_crc=True)
+        self.log: CommitLog = new_log(
+            self.root, self.disk, commit_log_file_size=FILE_SIZE, record_crc=True
+        )
         self.log.load()
 
     def teardown(self) -> None:
@@ -77,7 +81,9 @@ class CommitLogMachine(RuleBasedStateMachine):
         left = FILE_SIZE - self.batch_end % FILE_SIZE
         return self.batch_end if size + 8 <= left else self.batch_end + left
 
-    def expect(self, offset: int, topic: bytes, queue_id: int, body: bytes, *, prepared: bool = False) -> Kept:
+    def expect(
+        self, offset: int, topic: bytes, queue_id: int, body: bytes, *, prepared: bool = False
+    ) -> Kept:
         queue_offset = 0
         if not prepared:
             queue_offset = self.places[QueueKey(topic.decode(), queue_id)]
@@ -93,12 +99,27 @@ class CommitLogMachine(RuleBasedStateMachine):
     def empty(self) -> None:
         self.log.resume(LogOffset(0), StoreTimeMs(NOW_MS))
 
-    @rule(topic=TOPICS, queue_id=QUEUES, body=st.binary(max_size=400), prepared=st.booleans(), shift_ms=st.integers(-50, 50))
-    def append(self, topic: bytes, queue_id: int, body: bytes, prepared: bool, shift_ms: int) -> None:
+    @rule(
+        topic=TOPICS,
+        queue_id=QUEUES,
+        body=st.binary(max_size=400),
+        prepared=st.booleans(),
+        shift_ms=st.integers(-50, 50),
+    )
+    def append(
+        self, topic: bytes, queue_id: int, body: bytes, prepared: bool, shift_ms: int
+    ) -> None:
         self.now_ms += shift_ms
         one = message(body, topic, queue_id=queue_id, sys_flag=PREPARED if prepared else 0)
-        kept = self.expect(self.place(record_size(one, HOST, True)), topic, queue_id, body, prepared=prepared)
-        assert place_of(self.log.append(one, self.now_ms)) == (kept.offset, kept.size, kept.queue_offset, kept.store_time)
+        kept = self.expect(
+            self.place(record_size(one, HOST, True)), topic, queue_id, body, prepared=prepared
+        )
+        assert place_of(self.log.append(one, self.now_ms)) == (
+            kept.offset,
+            kept.size,
+            kept.queue_offset,
+            kept.store_time,
+        )
 
     @rule(topic=TOPICS, bodies=st.lists(st.binary(max_size=150), min_size=1, max_size=3))
     def append_batch(self, topic: bytes, bodies: list[bytes]) -> None:
@@ -111,7 +132,7 @@ class CommitLogMachine(RuleBasedStateMachine):
 
     @rule()
     def append_what_no_file_holds(self) -> None:
-        with pytest.raises(MessageIllegal):
+        with pytest.raises(InvalidMessageError):
             self.log.append(message(bytes(FILE_SIZE)), self.now_ms)
 
     @rule()
@@ -130,11 +151,13 @@ class CommitLogMachine(RuleBasedStateMachine):
         partial_bytes=st.integers(0, 600),
         times=st.integers(1, 2),
     )
-    def commit_with_a_fault(self, kind: str, after: int, error: int, partial_bytes: int, times: int) -> None:
+    def commit_with_a_fault(
+        self, kind: str, after: int, error: int, partial_bytes: int, times: int
+    ) -> None:
         self.disk.fail(kind, error, after=after, times=times, partial_bytes=partial_bytes)
         try:
             self.commit()
-        except WriteFailed:
+        except WriteFailedError:
             self.open.clear()
             self.batch_end = self.end
             self.places = self.committed_places.copy()
@@ -202,7 +225,9 @@ class CommitLogMachine(RuleBasedStateMachine):
     def keep_only(self, committed: list[Kept]) -> None:
         """Cut the model."""
         self.committed = committed
-        self.end = self.batch_end = committed[-1].offset + committed[-1].size if committed else self.first
+        self.end = self.batch_end = (
+            committed[-1].offset + committed[-1].size if committed else self.first
+        )
         self.flushed = min(self.flushed, self.end)
         self.store_time = max([NOW_MS, *(kept.store_time for kept in committed)])
         self.places = Counter()
@@ -222,17 +247,30 @@ class CommitLogMachine(RuleBasedStateMachine):
 
     def continue_where_the_log_ends(self) -> None:
         scan, store_time = contents(self.log, self.log.min_offset, check_record=True)
-        assert scan.offset - self.end in (0, FILE_SIZE - self.end % FILE_SIZE), "a blank may stand behind the last record, nothing else"
+        assert scan.offset - self.end in (
+            0,
+            FILE_SIZE - self.end % FILE_SIZE,
+        ), "a blank may stand behind the last record, nothing else"
         self.log.resume(LogOffset(self.end), StoreTimeMs(max(store_time, NOW_MS)))
         self.tell_places()
 
     @invariant()
     def the_log_is_the_list(self) -> None:
         assert (self.log.end_offset, self.log.flushed_offset) == (self.end, self.flushed)
-        assert dict(self.log.offsets) == {queue: offset for queue, offset in self.places.items() if offset}
+        assert dict(self.log.offsets) == {
+            queue: offset for queue, offset in self.places.items() if offset
+        }
         scan = self.log.scan(self.log.min_offset)
         found = [
-            Kept(each.log_offset, each.size, each.topic(), each.queue_id, each.queue_offset, each.store_time_ms, each.body())
+            Kept(
+                each.log_offset,
+                each.size,
+                each.topic(),
+                each.queue_id,
+                each.queue_offset,
+                each.store_time_ms,
+                each.body(),
+            )
             for each in scan
         ]
         assert found == self.committed
@@ -241,7 +279,9 @@ class CommitLogMachine(RuleBasedStateMachine):
     @invariant()
     def files_follow_each_other(self) -> None:
         files = self.log.files.files
-        assert [file.start for file in files] == [self.first + FILE_SIZE * number for number in range(len(files))]
+        assert [file.start for file in files] == [
+            self.first + FILE_SIZE * number for number in range(len(files))
+        ]
         assert all(file.path.stat().st_size == FILE_SIZE for file in files)
 
 

@@ -1,4 +1,6 @@
-"""A consume queue under any order of puts, commits, cuts, cleanings and restarts is the list that it should be."""
+"""A consume queue under any order of puts, commits, cuts, cleanings and restarts is the list that
+it should be.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,21 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from index_room import UnsyncedLayer
 from orbitmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from orbitmq.store.consume_queue_ext import ConsumeQueueExt, ExtUnit
 from orbitmq.store.entry_queue import QueueState
 from orbitmq.store.open_files import OpenFiles
 from orbitmq.store.queue_files import QueueFiles
 from orbitmq.store.types import QueueOffset
+from support.store.indexes import UnsyncedLayer
 
 PER_FILE = 4
 
 
 class ConsumeQueueMachine(RuleBasedStateMachine):
-    """The model: a list of entries, where the first file begins, and how many entries are written."""
+    """The model: a list of entries, where the first file begins, and how many entries are
+    written.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +43,9 @@ class ConsumeQueueMachine(RuleBasedStateMachine):
     def open(self, state: QueueState | None = None) -> ConsumeQueue:
         root = Path(self.folder.name)
         ext = ConsumeQueueExt(QueueFiles(self.files, str(root / "ext"), 64))
-        queue = ConsumeQueue(QueueFiles(self.files, str(root / "queue"), PER_FILE * ENTRY_SIZE), ext)
+        queue = ConsumeQueue(
+            QueueFiles(self.files, str(root / "queue"), PER_FILE * ENTRY_SIZE), ext
+        )
         if state is None:
             queue.recover(self.log_end)
         else:
@@ -54,7 +60,12 @@ class ConsumeQueueMachine(RuleBasedStateMachine):
         self.start = start
         self.first_file = start - start % PER_FILE
 
-    @rule(count=st.integers(1, 6), gap=st.integers(0, 50), size=st.integers(1, 100), bits=st.binary(max_size=10))
+    @rule(
+        count=st.integers(1, 6),
+        gap=st.integers(0, 50),
+        size=st.integers(1, 100),
+        bits=st.binary(max_size=10),
+    )
     def put(self, count: int, gap: int, size: int, bits: bytes) -> None:
         for _ in range(count):
             entry = (self.log_end + gap, size, -len(self.entries), bits)
@@ -88,14 +99,22 @@ class ConsumeQueueMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def lose_the_end_of_the_log(self, data: st.DataObject) -> None:
-        ends = {self.log_min, self.log_end, *(offset + more for offset, *_ in self.entries for more in (0, 1))}
-        self.log_end = data.draw(st.sampled_from(sorted(end for end in ends if end >= self.log_min)))
+        ends = {
+            self.log_min,
+            self.log_end,
+            *(offset + more for offset, *_ in self.entries for more in (0, 1)),
+        }
+        self.log_end = data.draw(
+            st.sampled_from(sorted(end for end in ends if end >= self.log_min))
+        )
         self.queue.truncate_physical(self.log_end)
         self.entries = [entry for entry in self.entries[: self.written] if entry[0] < self.log_end]
         self.written = len(self.entries)
         if self.entries:
             self.log_end = max(self.log_end, self.entries[-1][0] + self.entries[-1][1])
-        if self.has_files and self.start + self.written < self.first_file:  # offsets never go back behind a file that was there
+        if (
+            self.has_files and self.start + self.written < self.first_file
+        ):  # offsets never go back behind a file that was there
             self.start, self.entries, self.written = self.first_file, [], 0
 
     @rule(data=st.data(), delete=st.booleans())
@@ -104,7 +123,10 @@ class ConsumeQueueMachine(RuleBasedStateMachine):
         self.log_min = data.draw(st.integers(self.log_min, self.log_end))
         if delete:
             self.queue.delete_before(self.log_min)
-            while self.end - self.first_file > PER_FILE and self.log_offset(self.first_file + PER_FILE - 1) < self.log_min:
+            while (
+                self.end - self.first_file > PER_FILE
+                and self.log_offset(self.first_file + PER_FILE - 1) < self.log_min
+            ):
                 self.first_file += PER_FILE
         else:
             self.queue.correct_min(self.log_min)
@@ -149,7 +171,11 @@ class ConsumeQueueMachine(RuleBasedStateMachine):
         if self.written and self.queue.max_offset > self.queue.min_offset:
             entry = self.queue.get(self.queue.min_offset)
             assert entry is not None
-            assert self.queue.min_offset == self.start or entry.log_offset >= self.log_min or self.queue.min_offset == self.first_file
+            assert (
+                self.queue.min_offset == self.start
+                or entry.log_offset >= self.log_min
+                or self.queue.min_offset == self.first_file
+            )
 
     def teardown(self) -> None:
         self.files.close()

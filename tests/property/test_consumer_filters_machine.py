@@ -1,6 +1,8 @@
-"""Filters of groups against a model of the original's rules, through heartbeats, departures, time, restarts and crashes.
+"""Filters of groups against a model of the original's rules, through heartbeats, departures, time,
+restarts and crashes.
 
-A crash loses what was not saved; what the file then says is what is known. Invariant: what is saved is what is known.
+A crash loses what was not saved; what the file then says is what is known. Invariant: what is saved
+is what is known.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from config_room import InlineWorker, ManualLoop
-from orbitmq.broker.config_file import ConfigFile
-from orbitmq.broker.filters.bloom import Bloom
-from orbitmq.broker.filters.consumer_filters import LOADED_DEAD_MS, ConsumerFilters
+from orbitmq.broker.metadata.bloom import Bloom
+from orbitmq.broker.metadata.consumer_filters import LOADED_DEAD_MS, ConsumerFilters
+from orbitmq.broker.metadata.persistent_file import ConfigFile
 from orbitmq.common.slices import finish
 from orbitmq.protocol.bodies.subscriptions import SubscriptionData
 from orbitmq.testing.manual_clock import ManualClock
+from support.broker.manual_worker import InlineWorker, ManualLoop
 
 CLEAN_MS = 100_000
 BLOOM = Bloom.of(20, 32)
@@ -53,7 +55,9 @@ class Filters(RuleBasedStateMachine):
         self.filters = ConsumerFilters(BLOOM, file, self.clock, CLEAN_MS)
         self.filters.load()
 
-    @rule(group=groups, wanted=st.lists(subscriptions, max_size=3, unique_by=lambda each: each.topic))
+    @rule(
+        group=groups, wanted=st.lists(subscriptions, max_size=3, unique_by=lambda each: each.topic)
+    )
     def hear(self, group: str, wanted: list[SubscriptionData]) -> None:
         finish(self.filters.heard(group, wanted))
         for each in wanted:
@@ -98,7 +102,11 @@ class Filters(RuleBasedStateMachine):
 
     @invariant()
     def is_what_the_model_says(self) -> None:
-        found = {(each.data.topic, each.data.group): each for each in self.filters} if hasattr(self, "filters") else {}
+        found = (
+            {(each.data.topic, each.data.group): each for each in self.filters}
+            if hasattr(self, "filters")
+            else {}
+        )
         told = {
             key: {
                 "expression": each.data.expression,
@@ -127,11 +135,20 @@ class Filters(RuleBasedStateMachine):
         if known is not None and wanted.sub_version <= known["version"]:
             if wanted.sub_version == known["version"] and self._is_dead(known):
                 known["dead"] = 0
-        elif known is not None and wanted.sub_string == known["expression"] and wanted.expression_type == "SQL92":
+        elif (
+            known is not None
+            and wanted.sub_string == known["expression"]
+            and wanted.expression_type == "SQL92"
+        ):
             known["version"] = wanted.sub_version
             known["dead"] = 0
         elif is_usable:
-            self.model[key] = {"expression": wanted.sub_string, "version": wanted.sub_version, "born": self.clock.now_ms(), "dead": 0}
+            self.model[key] = {
+                "expression": wanted.sub_string,
+                "version": wanted.sub_version,
+                "born": self.clock.now_ms(),
+                "dead": 0,
+            }
         else:
             self.model.pop(key, None)
 

@@ -1,6 +1,8 @@
-"""Half messages that are sent twice, and end, against a list of them: at once and later, also when the broker dies or the power goes.
+"""Half messages that are sent twice, and end, against a list of them: at once and later, also when
+the broker dies or the power goes.
 
-With SYNC_FLUSH a half message can end when the disk has it, and only then is anything seen of what ends it.
+With SYNC_FLUSH a half message can end when the disk has it, and only then is anything seen of what
+ends it.
 """
 
 from __future__ import annotations
@@ -14,17 +16,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from log_room import HOST
-from orbitmq.broker.processors.transactions import HalfPlacer, TransactionProcessor
+from orbitmq.broker.processors.transactions import TransactionProcessor
+from orbitmq.broker.transactions.ending import HalfMessageRewriter, TransactionEnding
 from orbitmq.broker.transactions.service import Transactions
 from orbitmq.message.flags import TransactionType
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.store.config import FlushMode
 from orbitmq.testing.forgetful_disk import ForgetfulDisk
 from orbitmq.testing.manual_clock import ManualClock
-from retries_room import RetriesRoom, retry_fields
-from store_room import InlineFlusher
-from transactions_room import Nothing
+from support.broker.retries import RetriesRoom, retry_fields
+from support.broker.transactions import Nothing
+from support.store.logs import HOST
+from support.store.stores import InlineFlusher
 
 WINDOW_MS = 10_000
 KEYS = st.sampled_from(["K1", "K2"])
@@ -54,11 +57,10 @@ class End(NamedTuple):
 class HalvesRoom(RetriesRoom):
     """With transactions."""
 
-    def _serve(self) -> None:
-        super()._serve()
+    def _more_parts(self) -> dict[str, Any]:
         nothing: Any = Nothing()
-        service = Transactions(
-            nothing,
+        self.transactions = Transactions(
+            self.settings,
             store=self.store,
             reads=self.store.reads,
             own=self.own,
@@ -70,13 +72,18 @@ class HalvesRoom(RetriesRoom):
             listener=nothing,
             ensure_topic=lambda topic: None,
         )
-        service.load()
-        self.service = service
-        self.ends = TransactionProcessor(
-            nothing, service, record_at=self.store.reads.record_at, answers=self.answers, now_ms=self.clock.now_ms
+        self.transactions.load()
+        ending = TransactionEnding(
+            settings=self.settings,
+            service=self.transactions,
+            record_at=self.store.reads.record_at,
+            now_ms=self.clock.now_ms,
         )
-        self.sends.placers = (HalfPlacer(service), self.delay)
-        self.sends.is_undone = self.ends.is_undone
+        self.ends = TransactionProcessor(ending, self.write_replies)
+        return {
+            "rewriters": (HalfMessageRewriter(self.transactions), self.delay),
+            "is_undone": ending.is_undone,
+        }
 
 
 class DedupHalvesMachine(RuleBasedStateMachine):
@@ -86,7 +93,13 @@ class DedupHalvesMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory(prefix="orbitmq-dedup-halves-")
         root = Path(self.folder.name)
         self.disk = ForgetfulDisk(ManualClock(), root / "limbo")
-        self.room = HalvesRoom(root, dedup=(WINDOW_MS, 1000), layer=self.disk, flush_mode=flush_mode, make_flusher=InlineFlusher)
+        self.room = HalvesRoom(
+            root,
+            dedup=(WINDOW_MS, 1000),
+            layer=self.disk,
+            flush_mode=flush_mode,
+            make_flusher=InlineFlusher,
+        )
         self.flushed = 0
         self.halves: list[Half] = []  # in the order of the log
         self.ends: dict[Half, End] = {}
@@ -100,7 +113,9 @@ class DedupHalvesMachine(RuleBasedStateMachine):
         return not self.is_sync or log_offset < self.flushed
 
     def known(self, key: str) -> Half | None:
-        """The half message of a key that another one is taken for: the last, if it is young enough and was not rolled back."""
+        """The half message of a key that another one is taken for: the last, if it is young enough
+        and was not rolled back.
+        """
         found = next((half for half in reversed(self.halves) if half.key == key), None)
         if found is None or self.room.clock.now_ms() - found.stored_ms > WINDOW_MS:
             return None
@@ -109,12 +124,24 @@ class DedupHalvesMachine(RuleBasedStateMachine):
     @rule(key=KEYS, is_flushed=st.booleans())
     def send(self, key: str, is_flushed: bool) -> None:
         end, known = self.room.store.log.end_offset, self.known(key)
-        names = {"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": "p", "WAIT": "false"}  # so that the answer comes at once
+        names = {
+            "UNIQ_KEY": key,
+            "TRAN_MSG": "true",
+            "PGROUP": "p",
+            "WAIT": "false",
+        }  # so that the answer comes at once
         fields = retry_fields(names, topic="T", queueId=0, reconsumeTimes=0)
-        answer = self.room.begin(self.room.sends, RequestCode.SEND_MESSAGE, fields, key.encode(), version=513)
+        answer = self.room.begin(
+            self.room.sends, RequestCode.SEND_MESSAGE, fields, key.encode(), version=513
+        )
         assert answer is not None
         assert answer.ext_fields is not None
-        told = Half(key, self.room.clock.now_ms(), answer.ext_fields["msgId"], int(answer.ext_fields["queueOffset"]))
+        told = Half(
+            key,
+            self.room.clock.now_ms(),
+            answer.ext_fields["msgId"],
+            int(answer.ext_fields["queueOffset"]),
+        )
         if known is not None:
             assert told._replace(stored_ms=known.stored_ms) == known
             assert self.room.store.log.end_offset == end, "it is not stored again"
@@ -137,9 +164,15 @@ class DedupHalvesMachine(RuleBasedStateMachine):
             "msgId": half.key,
         }
         if half in self.ends:
-            assert self.room.refusal(self.room.ends, RequestCode.END_TRANSACTION, fields).code == ResponseCode.TRANSACTION_FAILED
+            assert (
+                self.room.refusal(self.room.ends, RequestCode.END_TRANSACTION, fields).code
+                == ResponseCode.TRANSACTION_FAILED
+            )
         elif not self.is_read(half.log_offset):
-            assert "is not on disk yet" in self.room.refusal(self.room.ends, RequestCode.END_TRANSACTION, fields).remark
+            assert (
+                "is not on disk yet"
+                in self.room.refusal(self.room.ends, RequestCode.END_TRANSACTION, fields).remark
+            )
         else:
             answer = self.room.begin(self.room.ends, RequestCode.END_TRANSACTION, fields)
             assert self.is_sync if answer is None else answer.code == ResponseCode.SUCCESS
@@ -148,7 +181,7 @@ class DedupHalvesMachine(RuleBasedStateMachine):
     @rule(passed_ms=st.sampled_from([1, 2000, WINDOW_MS // 2, WINDOW_MS + 1]))
     def time_passes(self, passed_ms: int) -> None:
         self.room.clock.advance_ms(passed_ms)
-        self.room.service.tick()
+        self.room.transactions.tick()
 
     @rule()
     def flush(self) -> None:
@@ -167,14 +200,24 @@ class DedupHalvesMachine(RuleBasedStateMachine):
         self.room.die(self.disk)
         self.flushed = end = int(self.room.store.log.end_offset)
         self.halves = [half for half in self.halves if half.log_offset < end]
-        self.ends = {half: how for half, how in self.ends.items() if half in self.halves and how.log_offset < end}
+        self.ends = {
+            half: how
+            for half, how in self.ends.items()
+            if half in self.halves and how.log_offset < end
+        }
 
     @invariant()
     @precondition(lambda self: hasattr(self, "room"))
     def consumers_see_what_was_committed_once(self) -> None:
         seen = Counter(message.body.decode() for message in self.room.stored("T"))
-        assert seen == Counter(half.key for half, how in self.ends.items() if how.kind is COMMIT and self.is_read(how.log_offset))
+        assert seen == Counter(
+            half.key
+            for half, how in self.ends.items()
+            if how.kind is COMMIT and self.is_read(how.log_offset)
+        )
 
 
-DedupHalvesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+DedupHalvesMachine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=25, deadline=None
+)
 TestDedupHalvesMachine = DedupHalvesMachine.TestCase

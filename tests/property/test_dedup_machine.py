@@ -1,4 +1,6 @@
-"""Sends that come twice against a list of those that are stored: alone and in batches, at once and later, also when the power goes."""
+"""Sends that come twice against a list of those that are stored: alone and in batches, at once and
+later, also when the power goes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from orbitmq.message import batch, properties
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.testing.forgetful_disk import ForgetfulDisk
 from orbitmq.testing.manual_clock import ManualClock
-from retries_room import RetriesRoom, retry_fields
+from support.broker.retries import RetriesRoom, retry_fields
 
 WINDOW_MS = 10_000
 KEYS_MAX = 6
@@ -50,7 +52,9 @@ class DedupMachine(RuleBasedStateMachine):
         self.folder.cleanup()
 
     def known(self, key: str) -> First | None:
-        """The message of a key that counts: one of the last few that are young enough, the older ones of its key apart."""
+        """The message of a key that counts: one of the last few that are young enough, the older
+        ones of its key apart.
+        """
         now_ms = self.room.clock.now_ms()
         found = next((first for first in reversed(self.firsts) if first.key == key), None)
         if found is None or now_ms - found.stored_ms > WINDOW_MS:
@@ -58,9 +62,13 @@ class DedupMachine(RuleBasedStateMachine):
         newer = {first.key for first in self.firsts[self.firsts.index(found) + 1 :]}
         return found if len(newer) < KEYS_MAX else None
 
-    def ask(self, queue_id: int, body: bytes, names: dict[str, str], **changes: Any) -> dict[str, str]:
+    def ask(
+        self, queue_id: int, body: bytes, names: dict[str, str], **changes: Any
+    ) -> dict[str, str]:
         fields = retry_fields(names, topic="T", queueId=queue_id, reconsumeTimes=0, **changes)
-        answer = self.room.begin(self.room.sends, RequestCode.SEND_MESSAGE, fields, body, version=513)
+        answer = self.room.begin(
+            self.room.sends, RequestCode.SEND_MESSAGE, fields, body, version=513
+        )
         assert answer is not None
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         assert answer.ext_fields is not None
@@ -70,21 +78,34 @@ class DedupMachine(RuleBasedStateMachine):
     def send(self, key: str, queue_id: int, level: str | None) -> None:
         end = self.room.store.log.end_offset
         known = self.known(key)
-        told = self.ask(queue_id, key.encode(), {"UNIQ_KEY": key, **({"DELAY": level} if level else {})})
-        answered = First(key, self.room.clock.now_ms(), told["msgId"], int(told["queueId"]), int(told["queueOffset"]))
+        told = self.ask(
+            queue_id, key.encode(), {"UNIQ_KEY": key, **({"DELAY": level} if level else {})}
+        )
+        answered = First(
+            key,
+            self.room.clock.now_ms(),
+            told["msgId"],
+            int(told["queueId"]),
+            int(told["queueOffset"]),
+        )
         assert told["transactionId"] == key
         if known is not None:
             assert answered._replace(stored_ms=known.stored_ms) == known
             assert self.room.store.log.end_offset == end, "it is not stored again"
         else:
-            assert answered.log_offset >= end, "it is new"  # at the end, or where the next file begins
+            assert answered.log_offset >= end, (
+                "it is new"
+            )  # at the end, or where the next file begins
             assert answered.queue_id == queue_id
             self.firsts.append(answered)
 
     @rule(keys=st.lists(KEYS, min_size=1, max_size=3, unique=True), queue_id=QUEUES)
     def send_batch(self, keys: list[str], queue_id: int) -> None:
         known = [self.known(key) for key in keys]
-        items = [batch.BatchItem(0, key.encode(), properties.write({"UNIQ_KEY": key}).encode()) for key in keys]
+        items = [
+            batch.BatchItem(0, key.encode(), properties.write({"UNIQ_KEY": key}).encode())
+            for key in keys
+        ]
         told = self.ask(queue_id, batch.encode(items), {}, batch="true")
         for key, first, msg_id in zip(keys, known, told["msgId"].split(","), strict=True):
             if first is not None:
@@ -93,7 +114,9 @@ class DedupMachine(RuleBasedStateMachine):
             stored = self.room.store.reads.message_at(int(msg_id[16:], 16))  # type: ignore[arg-type]
             assert stored is not None
             assert (stored.body, stored.queue_id) == (key.encode(), queue_id)
-            self.firsts.append(First(key, stored.store_time_ms, msg_id, queue_id, stored.queue_offset))
+            self.firsts.append(
+                First(key, stored.store_time_ms, msg_id, queue_id, stored.queue_offset)
+            )
 
     @rule(key=KEYS)
     def what_is_sent_to_a_retry_topic_is_stored_each_time(self, key: str) -> None:

@@ -1,4 +1,6 @@
-"""Whatever bytes stand in the files of queues, index and checkpoint: they open, they answer, and they can be written to again."""
+"""Whatever bytes stand in the files of queues, index and checkpoint: they open, they answer, and
+they can be written to again.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index_room import ALWAYS, SHAPE, TIME_MS, Keyed, UnsyncedLayer, make_index, put_all
 from orbitmq.store.batch_consume_queue import BatchEntry
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.consume_queue import Boundary
 from orbitmq.store.queues import Queues
 from orbitmq.store.types import LogOffset, QueueOffset, StoreTimeMs
+from support.store.indexes import ALWAYS, SHAPE, TIME_MS, Keyed, UnsyncedLayer, make_index, put_all
 
 ENTRIES = 12
 Damage = Callable[[bytes], bytes]
@@ -23,7 +25,9 @@ EXAMPLES = settings(max_examples=100)
 
 @st.composite
 def damages(draw: st.DrawFn) -> Damage:
-    """A change of a file's content that keeps its length: all of it, some bytes, or the end of it."""
+    """A change of a file's content that keeps its length: all of it, some bytes, or the end
+    of it.
+    """
     kind = draw(st.sampled_from(["all", "some", "zeros"]))
     seed = draw(st.binary(min_size=1, max_size=64))
     places = draw(st.lists(st.integers(0, 1000), max_size=8))
@@ -62,7 +66,16 @@ def test_queues(damage: Damage, ext_damage: Damage, log_end: int, log_min: int) 
         queue, batch = queues.plain.obtain("Topic", 0), queues.batch.obtain("Topic", 0)
         for number in range(ENTRIES):
             queue.put(number * 100, 100, number, number, TIME_MS + number, bytes(number % 5))
-            batch.put(BatchEntry(LogOffset(number * 100), 100, number, StoreTimeMs(TIME_MS + number), QueueOffset(2 * number), 2))
+            batch.put(
+                BatchEntry(
+                    LogOffset(number * 100),
+                    100,
+                    number,
+                    StoreTimeMs(TIME_MS + number),
+                    QueueOffset(2 * number),
+                    2,
+                )
+            )
         queue.commit()
         batch.commit()
         queues.close()
@@ -85,7 +98,12 @@ def test_queues(damage: Damage, ext_damage: Damage, log_end: int, log_min: int) 
             batch.entries(offset, 3)
         for boundary in Boundary:
             for time_ms in map(StoreTimeMs, (0, TIME_MS + 5, 1 << 62)):
-                found = queue.offset_by_time(time_ms, boundary, lambda offset, size: TIME_MS + offset // 100, LogOffset(log_min))
+                found = queue.offset_by_time(
+                    time_ms,
+                    boundary,
+                    lambda offset, size: TIME_MS + offset // 100,
+                    LogOffset(log_min),
+                )
                 assert queue.min_offset <= found <= queue.max_offset
                 batch.offset_by_time(time_ms, boundary)
         for _ in queues.delete_before(LogOffset(log_min)):
@@ -120,9 +138,13 @@ def test_index(damage: Damage, is_vouched_for: bool, log_end: int) -> None:
                 assert len(index.query("Topic", key, 64, begin_ms, end_ms).offsets) <= 64
         index.truncate(LogOffset(log_end))
         assert index.end_offset < max(log_end, 1)
-        put_all(index, [record for record in records if log_end > record.log_offset >= index.end_offset])
+        put_all(
+            index, [record for record in records if log_end > record.log_offset >= index.end_offset]
+        )
         if is_vouched_for:
-            expected = [record.log_offset for record in reversed(records) if record.log_offset < log_end]
+            expected = [
+                record.log_offset for record in reversed(records) if record.log_offset < log_end
+            ]
             assert index.query("Topic", "same", 64, *ALWAYS).offsets == expected
         end = index.end_offset + 1
         index.put(Keyed(end, TIME_MS + 100_000, keys="after").cursor())
@@ -133,14 +155,25 @@ def test_index(damage: Damage, is_vouched_for: bool, log_end: int) -> None:
 
 
 @EXAMPLES
-@given(st.binary(max_size=64) | st.binary(min_size=48, max_size=48).map(lambda head: head + bytes(4048)))
+@given(
+    st.binary(max_size=64)
+    | st.binary(min_size=48, max_size=48).map(lambda head: head + bytes(4048))
+)
 def test_checkpoint(content: bytes) -> None:
     with tempfile.TemporaryDirectory(prefix="orbitmq-damage-") as folder:
         path = Path(folder) / "checkpoint"
         path.write_bytes(content)
         checkpoint = Checkpoint(UnsyncedLayer(), path)
         checkpoint.load()
-        assert min(checkpoint.log_time_ms, checkpoint.queues_time_ms, checkpoint.index_time_ms, checkpoint.queues_offset) >= 0
+        assert (
+            min(
+                checkpoint.log_time_ms,
+                checkpoint.queues_time_ms,
+                checkpoint.index_time_ms,
+                checkpoint.queues_offset,
+            )
+            >= 0
+        )
         checkpoint.log_time_ms = checkpoint.queues_time_ms = 5000
         checkpoint.flush()
         checkpoint.close()

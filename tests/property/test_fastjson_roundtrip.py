@@ -1,4 +1,6 @@
-"""Any value that is written reads back, and no text at all breaks the reader; in slices all is as in one call, and no slice is long."""
+"""Any value that is written reads back, and no text at all breaks the reader; in slices all is as
+in one call, and no slice is long.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +36,43 @@ object_keys = st.dictionaries(texts, scalars, min_size=1, max_size=3).map(Object
 keys = texts | object_keys
 values = st.recursive(
     scalars,
-    lambda inner: st.lists(st.none() | inner, max_size=5) | st.dictionaries(keys, inner, max_size=5),
+    lambda inner: (
+        st.lists(st.none() | inner, max_size=5) | st.dictionaries(keys, inner, max_size=5)
+    ),
     max_leaves=30,
 )
 plain_values = st.recursive(
     st.booleans() | st.integers() | texts,
-    lambda inner: st.lists(st.none() | inner, max_size=5) | st.dictionaries(texts, inner, max_size=5),
+    lambda inner: (
+        st.lists(st.none() | inner, max_size=5) | st.dictionaries(texts, inner, max_size=5)
+    ),
     max_leaves=30,
 )
 fragments = st.lists(
     st.sampled_from(
-        ["{", "}", "[", "]", ",", ":", '"', "'", "\\", "\\x4", "\\u00", "0", "-1", "1.", "a", "null", "NaN", " ", "\n", '"k"', "é"]
+        [
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            '"',
+            "'",
+            "\\",
+            "\\x4",
+            "\\u00",
+            "0",
+            "-1",
+            "1.",
+            "a",
+            "null",
+            "NaN",
+            " ",
+            "\n",
+            '"k"',
+            "é",
+        ]
     )
 ).map("".join)
 
@@ -83,17 +111,23 @@ def outcome(read: Any, text: str | bytes) -> tuple[Any, str]:
 
 
 def in_slices(text: str | bytes, window_chars: int) -> Any:
-    """Read the text as a large one, with small windows and slices, so that short texts have cuts everywhere."""
+    """Read the text as a large one, with small windows and slices, so that short texts have cuts
+    everywhere.
+    """
     with (
         patch.object(fastjson, "LARGE_CHARS", -1),
         patch.object(fastjson, "_DECODED_BYTES", 4),
         patch.object(json_reader, "SLICE_CHARS", 3),
-        patch.object(json_reader.JsonReader.__init__, "__kwdefaults__", {"window_chars": window_chars}),
+        patch.object(
+            json_reader.JsonReader.__init__, "__kwdefaults__", {"window_chars": window_chars}
+        ),
     ):
         return finish(loads_in_slices(text))
 
 
-json_texts = values.map(lambda value: dumps(value).decode()) | values.map(lambda value: dumps_pretty(value).decode())
+json_texts = values.map(lambda value: dumps(value).decode()) | values.map(
+    lambda value: dumps_pretty(value).decode()
+)
 
 
 @given(json_texts | fragments | st.text() | st.binary(), st.integers(2, 40))
@@ -105,7 +139,9 @@ json_texts = values.map(lambda value: dumps(value).decode()) | values.map(lambda
 @example("éé".encode() + b"\xff", 8)
 @example(b"\xf0\x9f\x98\x80\x80\x80\x80\x80", 8)
 @example('{"' + "k" * 5000 + '":"' + "v" * 5000 + '"}', 8)
-def test_a_text_read_in_slices_gives_the_value_or_the_error_of_one_call(text: str | bytes, window_chars: int) -> None:
+def test_a_text_read_in_slices_gives_the_value_or_the_error_of_one_call(
+    text: str | bytes, window_chars: int
+) -> None:
     assert outcome(lambda given: in_slices(given, window_chars), text) == outcome(loads, text)
 
 
@@ -116,29 +152,59 @@ def test_a_value_written_in_slices_has_the_bytes_of_one_call(value: Any, nodes: 
         assert finish(dumps_pretty_in_slices(value)) == dumps_pretty(value)
 
 
-@given(st.dictionaries(st.text(max_size=3), values, max_size=6), st.lists(st.none() | values, max_size=6))
-def test_entries_and_items_are_written_as_the_maps_and_arrays_they_stand_for(table: dict[str, Any], array: list[Any]) -> None:
-    lazy = {"t": Entries((key, Items([item])) for key, item in table.items()), "a": Items(iter(array))}
+@given(
+    st.dictionaries(st.text(max_size=3), values, max_size=6),
+    st.lists(st.none() | values, max_size=6),
+)
+def test_entries_and_items_are_written_as_the_maps_and_arrays_they_stand_for(
+    table: dict[str, Any], array: list[Any]
+) -> None:
+    lazy = {
+        "t": Entries((key, Items([item])) for key, item in table.items()),
+        "a": Items(iter(array)),
+    }
     made = {"t": {key: [item] for key, item in table.items()}, "a": array}
     assert finish(dumps_in_slices(lazy)) == dumps(made)
-    lazy = {"t": Entries((key, Items([item])) for key, item in table.items()), "a": Items(iter(array))}
+    lazy = {
+        "t": Entries((key, Items([item])) for key, item in table.items()),
+        "a": Items(iter(array)),
+    }
     assert finish(dumps_pretty_in_slices(lazy)) == dumps_pretty(made)
 
 
 def test_many_small_tables_in_a_table_are_written_in_slices_too() -> None:
     made = {f"group-{number}": [{"topic": {"0": number}}] for number in range(5000)}
-    lazy = Entries((group, Items({"topic": Entries(each["topic"].items())} for each in topics)) for group, topics in made.items())
+    lazy = Entries(
+        (group, Items({"topic": Entries(each["topic"].items())} for each in topics))
+        for group, topics in made.items()
+    )
     slices = sum(1 for _ in dumps_in_slices(lazy))
     assert slices >= 50
-    lazy = Entries((group, Items({"topic": Entries(each["topic"].items())} for each in topics)) for group, topics in made.items())
+    lazy = Entries(
+        (group, Items({"topic": Entries(each["topic"].items())} for each in topics))
+        for group, topics in made.items()
+    )
     assert finish(dumps_in_slices(lazy)) == dumps(made)
 
 
-TOPIC = {"attributes": {}, "order": False, "perm": 6, "readQueueNums": 8, "topicFilterType": "SINGLE_TAG", "writeQueueNums": 8}
+TOPIC = {
+    "attributes": {},
+    "order": False,
+    "perm": 6,
+    "readQueueNums": 8,
+    "topicFilterType": "SINGLE_TAG",
+    "writeQueueNums": 8,
+}
 LARGE = {
     "standard": json.dumps({"a": {"t": {f"topic-{number}": TOPIC for number in range(20_000)}}}),
     "bare keys": "{" + ",".join(f'{number}:{{"q":[1,2],0:3}}' for number in range(50_000)) + "}",
-    "object keys": '{"t":{' + ",".join(f'{{"brokerName":"b","queueId":{number},"topic":"T"}}:5' for number in range(30_000)) + "}}",
+    "object keys": (
+        '{"t":{'
+        + ",".join(
+            f'{{"brokerName":"b","queueId":{number},"topic":"T"}}:5' for number in range(30_000)
+        )
+        + "}}"
+    ),
     "a long text": '["' + "x" * 3_000_000 + '"]',
     "a text of escapes": "['" + "\\n" * 300_000 + "']",
     "white space": "[" + " " * 3_000_000 + "]",

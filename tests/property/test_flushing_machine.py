@@ -1,4 +1,6 @@
-"""Flushing at random, on a disk that fails and loses power: the checkpoint and those who were told DONE are right in every image left."""
+"""Flushing at random, on a disk that fails and loses power: the checkpoint and those who were told
+DONE are right in every image left.
+"""
 
 from __future__ import annotations
 
@@ -12,31 +14,40 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from flush_room import QUEUE_FILE_SIZE, TOPIC, FlushRoom, Stored
-from log_room import FILE_SIZE
 from orbitmq.common.errors import StoreError
 from orbitmq.store.config import FlushMode
 from orbitmq.store.consume_queue import ENTRY, ENTRY_SIZE
 from orbitmq.store.file_queue import file_name
-from orbitmq.store.group_commit import Outcome
+from orbitmq.store.flush.group_commit import Outcome
+from support.store.flushing import QUEUE_FILE_SIZE, TOPIC, FlushRoom, Stored
+from support.store.logs import FILE_SIZE
 
 FAULTS = st.sampled_from([None] * 12 + [0, 1, 2])  # which sync from now on fails
 SEEDS = st.integers(0, 1 << 32)
 LOG, DERIVED = 0, 1
-OFTEN: dict[str, Any] = {"flush_queues_interval_ms": 50, "flush_queues_thorough_interval_ms": 100, "flush_checkpoint_interval_ms": 50}
+OFTEN: dict[str, Any] = {
+    "flush_queues_interval_ms": 50,
+    "flush_queues_thorough_interval_ms": 100,
+    "flush_checkpoint_interval_ms": 50,
+}
 
 
 def has_record(image: Path, stored: Stored) -> bool:
     start = stored.offset - stored.offset % FILE_SIZE
     path = image / "commitlog" / file_name(start)
-    return path.exists() and path.read_bytes()[stored.offset - start : stored.end - start] == stored.content
+    return (
+        path.exists()
+        and path.read_bytes()[stored.offset - start : stored.end - start] == stored.content
+    )
 
 
 def has_entry(image: Path, stored: Stored) -> bool:
     position = stored.queue_offset * ENTRY_SIZE
     at = position % QUEUE_FILE_SIZE
     path = image / "consumequeue" / TOPIC / str(stored.queue_id) / file_name(position - at)
-    return path.exists() and path.read_bytes()[at : at + ENTRY_SIZE] == ENTRY.pack(stored.offset, len(stored.content), 0)
+    return path.exists() and path.read_bytes()[at : at + ENTRY_SIZE] == ENTRY.pack(
+        stored.offset, len(stored.content), 0
+    )
 
 
 class FlushingMachine(RuleBasedStateMachine):
@@ -54,7 +65,12 @@ class FlushingMachine(RuleBasedStateMachine):
         return self.room.log.read_only_reason is None
 
     @precondition(can_put)
-    @rule(queue_id=st.integers(0, 2), size=st.sampled_from([5, 5, 600]), waits=st.booleans(), is_dispatched=st.booleans())
+    @rule(
+        queue_id=st.integers(0, 2),
+        size=st.sampled_from([5, 5, 600]),
+        waits=st.booleans(),
+        is_dispatched=st.booleans(),
+    )
     def put(self, queue_id: int, size: int, waits: bool, is_dispatched: bool) -> None:
         stored = self.room.append(bytes([queue_id + 1]) * size, queue_id)
         if is_dispatched:
@@ -106,9 +122,17 @@ class FlushingMachine(RuleBasedStateMachine):
         try:
             self.room.flush()
         except StoreError:
-            assert fault is not None or self.room.log.read_only_reason or self.room.flushing.derived_unsafe_reason
+            assert (
+                fault is not None
+                or self.room.log.read_only_reason
+                or self.room.flushing.derived_unsafe_reason
+            )
         else:
-            assert self.room.checkpoint.queues_offset == self.room.log.flushed_offset == self.room.log.end_offset
+            assert (
+                self.room.checkpoint.queues_offset
+                == self.room.log.flushed_offset
+                == self.room.log.end_offset
+            )
         self.room.disk.heal()
         self.the_power_goes(seed)
 
@@ -121,9 +145,13 @@ class FlushingMachine(RuleBasedStateMachine):
         saved = self.room.saved(image)
         for number, outcome in self.room.outcomes:
             if outcome is Outcome.DONE:
-                assert has_record(image, self.room.stored[number]), f"message {number} was acknowledged"
+                assert has_record(image, self.room.stored[number]), (
+                    f"message {number} was acknowledged"
+                )
         for stored in self.room.stored:
-            in_queue = stored.end <= saved.queues_offset or stored.store_time_ms < saved.queues_time_ms
+            in_queue = (
+                stored.end <= saved.queues_offset or stored.store_time_ms < saved.queues_time_ms
+            )
             if in_queue or stored.store_time_ms < saved.log_time_ms:
                 assert has_record(image, stored)
             if in_queue:
@@ -143,7 +171,9 @@ class FlushingMachine(RuleBasedStateMachine):
             self.the_power_goes(0)
             self.room.stop()
             assert [number for number, _ in self.room.outcomes] == self.waiting
-            assert self.room.disk.calls["open"] == self.room.disk.calls["close"], "every descriptor was given back"
+            assert self.room.disk.calls["open"] == self.room.disk.calls["close"], (
+                "every descriptor was given back"
+            )
         self.folder.cleanup()
 
 

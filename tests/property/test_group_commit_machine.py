@@ -1,4 +1,6 @@
-"""Those who wait for a flush against a plain list: each leaves once, in order, with the outcome that a naive look gives."""
+"""Those who wait for a flush against a plain list: each leaves once, in order, with the outcome
+that a naive look gives.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from orbitmq.store.group_commit import GroupCommit, Outcome
+from orbitmq.store.flush.group_commit import GroupCommit, Outcome
 
 
 class GroupCommitMachine(RuleBasedStateMachine):
@@ -72,9 +74,13 @@ class GroupCommitMachine(RuleBasedStateMachine):
     @invariant()
     def nobody_is_forgotten(self) -> None:
         assert len(self.tickets) == len(self.model)
-        assert self.tickets.message_count == sum(self.message_counts[waiter] for _, _, waiter in self.model)
+        assert self.tickets.message_count == sum(
+            self.message_counts[waiter] for _, _, waiter in self.model
+        )
         assert len(self.outcomes) + len(self.model) == self.waiters
-        assert self.tickets.next_deadline_ms == min((deadline_ms for _, deadline_ms, _ in self.model), default=None)
+        assert self.tickets.next_deadline_ms == min(
+            (deadline_ms for _, deadline_ms, _ in self.model), default=None
+        )
 
 
 TestGroupCommit = GroupCommitMachine.TestCase

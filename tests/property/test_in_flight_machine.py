@@ -1,4 +1,6 @@
-"""Waiting requests against a dictionary: whatever happens in whatever order, each waiter leaves exactly once."""
+"""Waiting requests against a dictionary: whatever happens in whatever order, each waiter leaves
+exactly once.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ class InFlightMachine(RuleBasedStateMachine):
 
     @rule(opaque=st.integers(-1, 60), owner=OWNERS)
     def answer(self, opaque: int, owner: str) -> None:
-        expected = self.model.pop(opaque)[2] if opaque in self.model and self.model[opaque][0] == owner else None
+        expected = (
+            self.model.pop(opaque)[2]
+            if opaque in self.model and self.model[opaque][0] == owner
+            else None
+        )
         assert self.waiting.take(opaque, owner) == expected
         self.leave([expected] if expected else [])
 
@@ -45,7 +51,11 @@ class InFlightMachine(RuleBasedStateMachine):
     @rule(passed_ms=st.integers(0, 40))
     def time_passes(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
-        overdue = {opaque for opaque, (_, deadline_ms, _) in self.model.items() if deadline_ms <= self.now_ms}
+        overdue = {
+            opaque
+            for opaque, (_, deadline_ms, _) in self.model.items()
+            if deadline_ms <= self.now_ms
+        }
         expired = self.waiting.expire(self.now_ms)
         assert sorted(expired) == sorted(self.model.pop(opaque)[2] for opaque in overdue)
         self.leave(expired)
@@ -60,7 +70,9 @@ class InFlightMachine(RuleBasedStateMachine):
     @invariant()
     def as_many_wait(self) -> None:
         assert len(self.waiting) == len(self.model)
-        assert {opaque for opaques_of in self.waiting._by_owner.values() for opaque in opaques_of} == set(self.model)
+        assert {
+            opaque for opaques_of in self.waiting._by_owner.values() for opaque in opaques_of
+        } == set(self.model)
         assert all(self.waiting._by_owner.values()), "an owner without requests is kept"
 
 

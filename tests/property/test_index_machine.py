@@ -1,4 +1,6 @@
-"""An index under any order of puts, commits, queries, cuts, cleanings, restarts and kills finds what a list of records would."""
+"""An index under any order of puts, commits, queries, cuts, cleanings, restarts and kills finds
+what a list of records would.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from index_room import ALWAYS, TIME_MS, Keyed, UnsyncedLayer, make_index
 from orbitmq.store.index import Index, tags_key
 from orbitmq.store.index_file import IndexFileState, IndexShape
 from orbitmq.store.types import LogOffset
+from support.store.indexes import ALWAYS, TIME_MS, Keyed, UnsyncedLayer, make_index
 
 KEYS = ("a", "b", "c", "键")
 TOPICS = ("One", "Two", "三")
@@ -21,7 +23,9 @@ SHAPE = IndexShape(3, 8)
 
 
 class IndexMachine(RuleBasedStateMachine):
-    """The model: all records, how far they are committed, what the manifest says, and how much of the log is there."""
+    """The model: all records, how far they are committed, what the manifest says, and how much of
+    the log is there.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +50,15 @@ class IndexMachine(RuleBasedStateMachine):
         size=st.integers(1, 100),
         passed_ms=st.integers(0, 5000),
     )
-    def put(self, topic: str, unique_key: str | None, keys: list[str], tags: str | None, size: int, passed_ms: int) -> None:
+    def put(
+        self,
+        topic: str,
+        unique_key: str | None,
+        keys: list[str],
+        tags: str | None,
+        size: int,
+        passed_ms: int,
+    ) -> None:
         self.now_ms += passed_ms
         record = Keyed(self.log_end, self.now_ms, topic, unique_key, " ".join(keys) or None, tags)
         self.index.put(record.cursor())
@@ -78,7 +90,9 @@ class IndexMachine(RuleBasedStateMachine):
         assert self.index.load(self.states, LogOffset(self.log_min)) is None
         for record in self.records:
             if record.log_offset < self.described:
-                assert all(record.log_offset in self.found(record.topic, key) for key in keys_of(record))
+                assert all(
+                    record.log_offset in self.found(record.topic, key) for key in keys_of(record)
+                )
             else:
                 self.index.put(record.cursor())
         self.commit()
@@ -86,7 +100,9 @@ class IndexMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def lose_the_end_of_the_log(self, data: st.DataObject) -> None:
         self.commit()
-        self.log_end = data.draw(st.sampled_from([self.log_end, *(record.log_offset for record in self.records)]))
+        self.log_end = data.draw(
+            st.sampled_from([self.log_end, *(record.log_offset for record in self.records)])
+        )
         self.log_end = max(self.log_end, self.log_min)
         self.index.truncate(LogOffset(self.log_end))
         self.records = [record for record in self.records if record.log_offset < self.log_end]
@@ -108,7 +124,11 @@ class IndexMachine(RuleBasedStateMachine):
         """The newest first; of records that the log has no more, some may still be found."""
         for topic in TOPICS:
             for key in (*KEYS, *map(tags_key, KEYS)):
-                expected = [record.log_offset for record in reversed(self.records) if record.topic == topic and key in keys_of(record)]
+                expected = [
+                    record.log_offset
+                    for record in reversed(self.records)
+                    if record.topic == topic and key in keys_of(record)
+                ]
                 found = self.found(topic, key)
                 assert [offset for offset in found if offset >= self.log_min] == expected
                 assert self.found(topic, key, 2) == found[:2]
@@ -133,7 +153,11 @@ class IndexMachine(RuleBasedStateMachine):
 
 
 def keys_of(record: Keyed) -> set[str]:
-    found = {record.unique_key, *(record.keys or "").split(" "), record.tags and tags_key(record.tags)}
+    found = {
+        record.unique_key,
+        *(record.keys or "").split(" "),
+        record.tags and tags_key(record.tags),
+    }
     return {key for key in found if key}
 
 

@@ -1,4 +1,6 @@
-"""A whole store against a model of plain lists: messages put, read, queried; stopped, killed and opened again."""
+"""A whole store against a model of plain lists: messages put, read, queried; stopped, killed and
+opened again.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from orbitmq.message import properties
 from orbitmq.message.record_read import RecordCursor
-from orbitmq.message.record_write import Message
+from orbitmq.message.record_write import MessageRecord
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.consume_queue import Boundary
 from orbitmq.store.index_file import IndexShape
@@ -19,7 +21,7 @@ from orbitmq.store.message_store import MessageStore
 from orbitmq.store.reads import GetStatus
 from orbitmq.store.types import QueueKey, QueueOffset, StoreTimeMs
 from orbitmq.testing.manual_clock import ManualClock
-from process_files import ProcessFiles
+from support.common.process_files import ProcessFiles
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 QUEUES = [QueueKey(topic, number) for topic in ("a", "orders") for number in (0, 1)]
@@ -37,14 +39,21 @@ class MessageStoreMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         config = StoreConfig(
-            root=Path(self.folder.name), commit_log_file_size=2048, queue_file_size=100, index_shape=IndexShape(slots=5, entries=12)
+            root=Path(self.folder.name),
+            commit_log_file_size=2048,
+            queue_file_size=100,
+            index_shape=IndexShape(slots=5, entries=12),
         )
         self.store = MessageStore(ProcessFiles(), self.clock, config, HOST)
         self.store.open()
 
-    @rule(queue=st.sampled_from(QUEUES), body=st.binary(max_size=300), key=st.sampled_from(["k1", "k2", "k3"]))
+    @rule(
+        queue=st.sampled_from(QUEUES),
+        body=st.binary(max_size=300),
+        key=st.sampled_from(["k1", "k2", "k3"]),
+    )
     def put(self, queue: QueueKey, body: bytes, key: str) -> None:
-        message = Message(
+        message = MessageRecord(
             queue.topic.encode(),
             body,
             born_host=HOST,
@@ -87,7 +96,9 @@ class MessageStoreMachine(RuleBasedStateMachine):
         times = [time for _, _, time in self.model[queue]]
         if times:
             asked = data.draw(st.sampled_from(times))
-            assert self.store.reads.offset_by_time(queue, StoreTimeMs(asked), Boundary.LOWER) == times.index(asked)
+            assert self.store.reads.offset_by_time(
+                queue, StoreTimeMs(asked), Boundary.LOWER
+            ) == times.index(asked)
 
     @invariant()
     def everything_can_be_read(self) -> None:
@@ -98,7 +109,11 @@ class MessageStoreMachine(RuleBasedStateMachine):
             offset = QueueOffset(0)
             while offset < len(expected):
                 result = self.store.reads.get(queue, offset, count_max=4)
-                assert (result.status, result.min_offset, result.max_offset) == (GetStatus.FOUND, 0, len(expected))
+                assert (result.status, result.min_offset, result.max_offset) == (
+                    GetStatus.FOUND,
+                    0,
+                    len(expected),
+                )
                 at = 0
                 while at < len(result.records):
                     at += cursor.read(result.records, at, len(result.records))
@@ -106,7 +121,10 @@ class MessageStoreMachine(RuleBasedStateMachine):
                     offset = QueueOffset(offset + 1)
                 assert offset == result.next_offset
             if expected:
-                assert self.store.reads.get(queue, offset, count_max=1).status is GetStatus.OFFSET_OVERFLOW_ONE
+                assert (
+                    self.store.reads.get(queue, offset, count_max=1).status
+                    is GetStatus.OFFSET_OVERFLOW_ONE
+                )
 
     def teardown(self) -> None:
         if hasattr(self, "store"):

@@ -1,4 +1,6 @@
-"""`Offsets` against a dict, with saves that stop between any two steps, kills, restarts, and runs of the original in between."""
+"""`Offsets` against a dict, with saves that stop between any two steps, kills, restarts, and runs
+of the original in between.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from offsets_room import OffsetsRoom, State
 from orbitmq.protocol.bodies.nameserver import DataVersion
 from orbitmq.protocol.bodies.offsets import ConsumerOffsets
+from support.broker.offsets import OffsetsRoom, State
 
 groups = st.sampled_from(["g", "h", "i"])
 topics = st.sampled_from(["A", "B", "C"])
@@ -50,24 +52,32 @@ class OffsetsMachine(RuleBasedStateMachine):
 
     @rule(group=groups, topic=topics, queue_id=queues)
     def take_reset(self, group: str, topic: str, queue_id: int) -> None:
-        assert self.room.offsets.take_reset(group, topic, queue_id) == self.resets.pop((group, topic, queue_id), None)
+        assert self.room.offsets.take_reset(group, topic, queue_id) == self.resets.pop(
+            (group, topic, queue_id), None
+        )
 
     @rule(source=groups, to=groups, topic=topics)
     def clone(self, source: str, to: str, topic: str) -> None:
         self.room.offsets.clone(source, to, topic)
         if f"{source}@{topic}" in self.model:
             self.model[f"{to}@{topic}"] = dict(self.model[f"{source}@{topic}"])
+            if self.model[f"{to}@{topic}"]:  # the journal is flushed with them
+                self.flushed = copy.deepcopy(self.model)
 
     @rule(topic=topics)
     def delete_topic(self, topic: str) -> None:
         self.room.offsets.delete_topic(topic)
-        self.model = {key: queues for key, queues in self.model.items() if key.split("@")[1] != topic}
+        self.model = {
+            key: queues for key, queues in self.model.items() if key.split("@")[1] != topic
+        }
         self.resets = {key: offset for key, offset in self.resets.items() if key[1] != topic}
 
     @rule(group=groups)
     def delete_group(self, group: str) -> None:
         self.room.offsets.delete_group(group)
-        self.model = {key: queues for key, queues in self.model.items() if key.split("@")[0] != group}
+        self.model = {
+            key: queues for key, queues in self.model.items() if key.split("@")[0] != group
+        }
         self.resets = {key: offset for key, offset in self.resets.items() if key[0] != group}
 
     @rule()
@@ -109,7 +119,9 @@ class OffsetsMachine(RuleBasedStateMachine):
         self.room.be_killed()
         self.runs_of_the_original += 1
         version = DataVersion(self.runs_of_the_original)
-        self.room.path.write_bytes(ConsumerOffsets({"A@g": {0: offset}}, version=version).encode(pretty=True))
+        self.room.path.write_bytes(
+            ConsumerOffsets({"A@g": {0: offset}}, version=version).encode(pretty=True)
+        )
         self._start()
 
     @invariant()
@@ -117,7 +129,9 @@ class OffsetsMachine(RuleBasedStateMachine):
         state = {key: queues for key, queues in self.room.state().items() if queues}
         assert state == {key: queues for key, queues in self.model.items() if queues}
         for group, topic, queue_id in [("g", "A", 0), ("h", "B", 1)]:
-            expected = self.resets.get((group, topic, queue_id), self.model.get(f"{group}@{topic}", {}).get(queue_id))
+            expected = self.resets.get(
+                (group, topic, queue_id), self.model.get(f"{group}@{topic}", {}).get(queue_id)
+            )
             assert self.room.offsets.query(group, topic, queue_id) == expected
 
     def teardown(self) -> None:

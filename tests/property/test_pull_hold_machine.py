@@ -1,4 +1,6 @@
-"""Held pulls against a dictionary: whatever races with whatever, each pull leaves once, when it should, and none is lost."""
+"""Held pulls against a dictionary: whatever races with whatever, each pull leaves once, when it
+should, and none is lost.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from client_room import Peers
-from orbitmq.broker.long_polling import HeldPull, LongPollingConfig, PullHold
-from orbitmq.protocol.command import RemotingCommand
+from orbitmq.broker.consume.pending_pulls import LongPollingConfig, PendingPull, PendingPulls
 from orbitmq.store.reads import TagsFilter
 from orbitmq.store.types import QueueKey, QueueOffset
+from support.remoting.channels import Peers
 
 CONFIG = LongPollingConfig(check_ms=50, held_pulls_max=6)
 QUEUES = st.sampled_from([QueueKey("T", 0), QueueKey("T", 1)])
@@ -35,13 +36,13 @@ class Waiting:
 class PullHoldMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.hold = PullHold(CONFIG)
-        self.model: dict[HeldPull, Waiting] = {}
+        self.hold = PendingPulls(CONFIG)
+        self.model: dict[PendingPull, Waiting] = {}
         self.ends: dict[QueueKey, int] = {}
-        self.left: set[HeldPull] = set()
+        self.left: set[PendingPull] = set()
         self.now_ms = 0
 
-    def leave(self, pulls: list[HeldPull], expected: list[HeldPull]) -> None:
+    def leave(self, pulls: list[PendingPull], expected: list[PendingPull]) -> None:
         assert set(pulls) == set(expected)
         assert len(pulls) == len(set(pulls)), "a pull was released twice"
         assert not self.left & set(pulls), "a pull left twice"
@@ -56,10 +57,20 @@ class PullHoldMachine(RuleBasedStateMachine):
         channel=st.sampled_from(CHANNELS),
         code=st.none() | CODES,
     )
-    def wait(self, queue: QueueKey, ahead: int, suspend_ms: int, channel: object, code: int | None) -> None:
+    def wait(
+        self, queue: QueueKey, ahead: int, suspend_ms: int, channel: object, code: int | None
+    ) -> None:
         offset = QueueOffset(self.ends.get(queue, 0) + ahead)
         wanted = None if code is None else TagsFilter(frozenset({code}))
-        pull = HeldPull(channel, RemotingCommand(11), offset, suspend_ms, wanted)  # type: ignore[arg-type]
+        pull = PendingPull(
+            connection=channel,
+            request=None,
+            size=100,
+            offset=offset,
+            suspend_ms=suspend_ms,
+            wanted=wanted,
+            resume=lambda _pull: None,
+        )
         held = self.hold.hold(queue, pull, self.now_ms)
         assert held == (len(self.model) < CONFIG.held_pulls_max)
         if held:
@@ -81,7 +92,7 @@ class PullHoldMachine(RuleBasedStateMachine):
             woken += self.hold.wake_more()
         self.leave(woken, released)
 
-    def expired(self) -> list[HeldPull]:
+    def expired(self) -> list[PendingPull]:
         """All that are due, however many are looked at in one go."""
         expired = self.hold.expire(self.now_ms)
         while self.hold.next_ms is not None and self.hold.next_ms <= self.now_ms:
@@ -91,8 +102,14 @@ class PullHoldMachine(RuleBasedStateMachine):
     @rule(passed_ms=PASSED_MS)
     def time_passes(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
-        due = {pull: waiting for pull, waiting in self.model.items() if waiting.due_ms() <= self.now_ms}
-        released = [pull for pull, waiting in due.items() if waiting.passed_over or waiting.deadline_ms <= self.now_ms]
+        due = {
+            pull: waiting for pull, waiting in self.model.items() if waiting.due_ms() <= self.now_ms
+        }
+        released = [
+            pull
+            for pull, waiting in due.items()
+            if waiting.passed_over or waiting.deadline_ms <= self.now_ms
+        ]
         self.leave(self.expired(), released)
         for pull in due.keys() - self.left:
             due[pull].looked_ms = self.now_ms
@@ -104,15 +121,17 @@ class PullHoldMachine(RuleBasedStateMachine):
 
     @rule(channel=st.sampled_from(CHANNELS))
     def disconnect(self, channel: object) -> None:
-        while not self.hold.drop(channel):  # type: ignore[arg-type]
+        while not self.hold.drop(channel):
             pass
-        gone = [pull for pull in self.model if pull.channel is channel]
+        gone = [pull for pull in self.model if pull.connection is channel]
         self.leave(gone, gone)
 
     @invariant()
     def those_who_wait_are_looked_at_in_time(self) -> None:
         assert len(self.hold) == len(self.model)
-        assert self.hold.next_ms == min((waiting.due_ms() for waiting in self.model.values()), default=None)
+        assert self.hold.next_ms == min(
+            (waiting.due_ms() for waiting in self.model.values()), default=None
+        )
 
     def teardown(self) -> None:
         self.now_ms += 1000
@@ -126,7 +145,7 @@ class CrowdsMachine(PullHoldMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.hold = PullHold(CONFIG, wakes_max=2)
+        self.hold = PendingPulls(CONFIG, wakes_max=2)
 
 
 TestPullHold = PullHoldMachine.TestCase

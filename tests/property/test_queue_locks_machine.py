@@ -1,7 +1,9 @@
-"""Queue locks against a dictionary: never two holders, whoever asks when; clients die or are cut off, and the broker dies.
+"""Queue locks against a dictionary: never two holders, whoever asks when; clients die or are cut
+off, and the broker dies.
 
-A client believes that it has a queue for a shorter time than its broker keeps the lock: so nobody is in the middle of a queue that another
-gets. Only a broker that died, and with it all that it knew of locks, may give away what somebody still believes to have, for that time.
+A client believes that it has a queue for a shorter time than its broker keeps the lock: so nobody
+is in the middle of a queue that another gets. Only a broker that died, and with it all that it knew
+of locks, may give away what somebody still believes to have, for that time.
 """
 
 from __future__ import annotations
@@ -10,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from orbitmq.broker import queue_locks
-from orbitmq.broker.queue_locks import QueueLocks
-from orbitmq.client import queue_lock_keeper
+from orbitmq.broker.clients import queue_locks
+from orbitmq.broker.clients.queue_locks import QueueLocks
+from orbitmq.client.consumer import queue_lock_keeper
 from orbitmq.common.slices import finish
 from orbitmq.protocol.bodies.clients import MessageQueue
 
@@ -31,7 +33,9 @@ class QueueLocksMachine(RuleBasedStateMachine):
         super().__init__()
         self.locks = QueueLocks(LOCK_MS)
         self.model: dict[Place, tuple[str, int]] = {}
-        self.beliefs: dict[str, dict[Place, int]] = {name: {} for name in NAMES}  # when each client last heard that a queue is its own
+        self.beliefs: dict[str, dict[Place, int]] = {
+            name: {} for name in NAMES
+        }  # when each client last heard that a queue is its own
         self.cut_off: set[str] = set()
         self.now_ms = 0
         self.forgot_ms = -BELIEF_MS - 1
@@ -55,7 +59,9 @@ class QueueLocksMachine(RuleBasedStateMachine):
 
     @rule(group=GROUPS, queues=QUEUES, client=CLIENTS)
     def unlock(self, group: str, queues: list[MessageQueue], client: str) -> None:
-        """A client that is cut off gives its queues up all the same, and its broker does not hear of it."""
+        """A client that is cut off gives its queues up all the same, and its broker does not hear
+        of it.
+        """
         for queue in queues:
             self.beliefs[client].pop((group, queue), None)
         if client in self.cut_off:
@@ -69,7 +75,9 @@ class QueueLocksMachine(RuleBasedStateMachine):
 
     @rule(client=CLIENTS)
     def a_client_dies(self, client: str) -> None:
-        """Its locks stay; one of its name comes back with the next step, as a process that is started again."""
+        """Its locks stay; one of its name comes back with the next step, as a process that is
+        started again.
+        """
         self.beliefs[client].clear()
         self.cut_off.discard(client)
 
@@ -109,7 +117,12 @@ class QueueLocksMachine(RuleBasedStateMachine):
     def nobody_gets_what_another_still_believes_to_have(self) -> None:
         if self.now_ms - self.forgot_ms <= BELIEF_MS:
             return
-        believed = [place for beliefs in self.beliefs.values() for place, heard_ms in beliefs.items() if self.now_ms - heard_ms < BELIEF_MS]
+        believed = [
+            place
+            for beliefs in self.beliefs.values()
+            for place, heard_ms in beliefs.items()
+            if self.now_ms - heard_ms < BELIEF_MS
+        ]
         assert len(believed) == len(set(believed))
 
 

@@ -1,4 +1,6 @@
-"""Whatever is put, filtered, damaged and limited: who follows `next_offset` gets each message that he wants once, in order, and ends."""
+"""Whatever is put, filtered, damaged and limited: who follows `next_offset` gets each message that
+he wants once, in order, and ends.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from orbitmq.message.tags import tags_code
 from orbitmq.store.consume_queue_ext import ExtUnit
 from orbitmq.store.reads import GetStatus, MessageFilter, TagsFilter
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset
-from reads_room import BODY_AT, ReadsRoom
+from support.store.reads import BODY_AT, ReadsRoom
 
 QUEUES = [QueueKey("plain", 0), QueueKey("plain", 1), QueueKey("batches", 0)]
 TAG_NAMES = ["red", "green", "blue"]
@@ -74,9 +76,21 @@ limits = st.fixed_dictionaries(
 
 
 @settings(max_examples=60)
-@given(puts, limits, st.none() | st.frozensets(st.sampled_from(TAG_NAMES)), st.booleans(), st.integers(-1, 40), st.integers(0, 3000))
+@given(
+    puts,
+    limits,
+    st.none() | st.frozensets(st.sampled_from(TAG_NAMES)),
+    st.booleans(),
+    st.integers(-1, 40),
+    st.integers(0, 3000),
+)
 def test_a_walk_over_a_queue_gives_each_wanted_message_once_in_order(
-    messages: list[Put], settings: dict[str, int], tags: frozenset[str] | None, by_record: bool, count_max: int, bytes_max: int
+    messages: list[Put],
+    settings: dict[str, int],
+    tags: frozenset[str] | None,
+    by_record: bool,
+    count_max: int,
+    bytes_max: int,
 ) -> None:
     wanted: MessageFilter | None = None
     if tags is not None:
@@ -89,7 +103,11 @@ def test_a_walk_over_a_queue_gives_each_wanted_message_once_in_order(
         for put in messages:
             is_batch = put.queue.topic == "batches"
             bodies = put.bodies if is_batch else put.bodies[:1]
-            place = room.put_batch(bodies, put.queue, TAGS=put.tags) if is_batch else room.put(bodies[0], put.queue, TAGS=put.tags)
+            place = (
+                room.put_batch(bodies, put.queue, TAGS=put.tags)
+                if is_batch
+                else room.put(bodies[0], put.queue, TAGS=put.tags)
+            )
             ends[put.queue] += len(bodies)
             if put.is_damaged:
                 at = place.offset + BODY_AT
@@ -104,18 +122,32 @@ def test_a_walk_over_a_queue_gives_each_wanted_message_once_in_order(
         for queue in QUEUES:
             offset, found = QueueOffset(0), list[bytes]()
             while offset < ends[queue]:
-                result = room.reads.get(queue, offset, count_max=count_max, bytes_max=bytes_max, wanted=wanted)
-                assert result.status in (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING)
+                result = room.reads.get(
+                    queue, offset, count_max=count_max, bytes_max=bytes_max, wanted=wanted
+                )
+                assert result.status in (
+                    GetStatus.FOUND,
+                    GetStatus.NO_MATCHED_MESSAGE,
+                    GetStatus.MESSAGE_WAS_REMOVING,
+                )
                 assert (result.status is GetStatus.FOUND) == (result.record_count > 0)
                 assert offset < result.next_offset <= ends[queue] == result.max_offset
                 records = [message.body for message in decode_all(bytes(result.records))]
-                inner = [item.body for body in records for item in decode(body)] if queue.topic == "batches" else records
+                inner = (
+                    [item.body for body in records for item in decode(body)]
+                    if queue.topic == "batches"
+                    else records
+                )
                 assert (len(records), len(inner)) == (result.record_count, result.message_count)
-                assert result.record_count <= 1 or (result.message_count <= count_max and len(result.records) <= bytes_max)
+                assert result.record_count <= 1 or (
+                    result.message_count <= count_max and len(result.records) <= bytes_max
+                )
                 found += inner
                 offset = result.next_offset
             assert found == expected[queue]
             end = room.reads.get(queue, offset, count_max=1).status
-            assert end is (GetStatus.OFFSET_OVERFLOW_ONE if ends[queue] else GetStatus.NO_MATCHED_LOGIC_QUEUE)
+            assert end is (
+                GetStatus.OFFSET_OVERFLOW_ONE if ends[queue] else GetStatus.NO_MATCHED_LOGIC_QUEUE
+            )
         assert {found.offset for found in room.quarantine} == bad
         room.close()

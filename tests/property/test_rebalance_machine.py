@@ -1,4 +1,6 @@
-"""Members of a group that come, leave, die and see different things for a while: once all see the same, each queue has one of them."""
+"""Members of a group that come, leave, die and see different things for a while: once all see the
+same, each queue has one of them.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from group_room import TOPIC, Brokers, Member
-from orbitmq.client.rebalance import Averagely, AveragelyByCircle, ConsistentHash, Strategy
+from orbitmq.client.consumer.rebalance import Averagely, AveragelyByCircle, ConsistentHash, Strategy
+from support.client.groups import TOPIC, Brokers, Member
 
 STRATEGIES: list[Strategy] = [Averagely(), AveragelyByCircle(), ConsistentHash()]
 brokers_of = st.sampled_from(["broker-a", "broker-b"])

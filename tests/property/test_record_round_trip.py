@@ -1,17 +1,19 @@
-"""Whatever a message holds, its record gives it back; whatever bytes are, reading them ends and tells."""
+"""Whatever a message holds, its record gives it back; whatever bytes are, reading them ends and
+tells.
+"""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orbitmq.common.errors import CorruptRecord, MessageIllegal
+from orbitmq.common.errors import CorruptRecordError, InvalidMessageError
 from orbitmq.message import batch, properties
 from orbitmq.message.batch import BatchItem
 from orbitmq.message.layout import CRC_PROPERTY_SIZE, Flaw
 from orbitmq.message.record import decode, decode_all
 from orbitmq.message.record_read import RecordCursor
-from orbitmq.message.record_write import Message, encode, encode_blank, record_size
+from orbitmq.message.record_write import MessageRecord, encode, encode_blank, record_size
 from orbitmq.message.tags import java_hash
 
 INTS = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -19,13 +21,17 @@ LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 HOSTS = st.binary(min_size=8, max_size=8) | st.binary(min_size=20, max_size=20)
 TEXTS = st.text(max_size=20)
 TOPICS = TEXTS | st.text(st.characters(codec="ascii"), min_size=125, max_size=300)
-SEPARATED = st.lists(st.sampled_from(["\1", "\2", "a", "TAGS", "KEYS", "ä", "\U0001f600", ""]), max_size=12).map("".join)
+SEPARATED = st.lists(
+    st.sampled_from(["\1", "\2", "a", "TAGS", "KEYS", "ä", "\U0001f600", ""]), max_size=12
+).map("".join)
 PROPERTY_BYTES = (
-    SEPARATED.map(str.encode) | st.binary(max_size=40) | st.integers(32_700, 32_746).map(lambda size: b"p" * size)
+    SEPARATED.map(str.encode)
+    | st.binary(max_size=40)
+    | st.integers(32_700, 32_746).map(lambda size: b"p" * size)
 )  # a separator and the checksum still fit
 BODIES = st.binary(max_size=300)
 MESSAGES = st.builds(
-    Message,
+    MessageRecord,
     TOPICS.map(str.encode),
     BODIES | BODIES.map(bytearray) | BODIES.map(lambda body: memoryview(body)),
     born_host=HOSTS,
@@ -39,7 +45,7 @@ MESSAGES = st.builds(
 )
 
 
-def record(message: Message, store_host: bytes, with_crc: bool = False) -> bytes:
+def record(message: MessageRecord, store_host: bytes, with_crc: bool = False) -> bytes:
     target = bytearray(record_size(message, store_host, with_crc))
     encode(message, target, 0, 1, 2, 3, store_host, with_crc)
     return bytes(target)
@@ -47,29 +53,47 @@ def record(message: Message, store_host: bytes, with_crc: bool = False) -> bytes
 
 @given(MESSAGES, HOSTS, LONGS, LONGS, LONGS, st.integers(0, 20), st.booleans())
 def test_a_record_gives_back_its_message(
-    message: Message, store_host: bytes, queue_offset: int, log_offset: int, store_time_ms: int, at: int, with_crc: bool
+    message: MessageRecord,
+    store_host: bytes,
+    queue_offset: int,
+    log_offset: int,
+    store_time_ms: int,
+    at: int,
+    with_crc: bool,
 ) -> None:
     size = record_size(message, store_host, with_crc)
     target = bytearray(b"\xee" * (at + size + 20))
-    assert encode(message, target, at, queue_offset, log_offset, store_time_ms, store_host, with_crc) == size
+    assert (
+        encode(message, target, at, queue_offset, log_offset, store_time_ms, store_host, with_crc)
+        == size
+    )
     assert target[:at] == b"\xee" * at
     assert target[at + size :] == b"\xee" * 20
     stored = decode(target, at)
-    assert (stored.queue_offset, stored.log_offset, stored.store_time_ms, stored.size) == (queue_offset, log_offset, store_time_ms, size)
+    assert (stored.queue_offset, stored.log_offset, stored.store_time_ms, stored.size) == (
+        queue_offset,
+        log_offset,
+        store_time_ms,
+        size,
+    )
     assert stored.store_host == store_host
     again = stored.to_message()
-    host_bits = (0x10 if len(message.born_host) == 20 else 0) | (0x20 if len(store_host) == 20 else 0)
+    host_bits = (0x10 if len(message.born_host) == 20 else 0) | (
+        0x20 if len(store_host) == 20 else 0
+    )
     message.sys_flag = message.sys_flag & ~0x30 | host_bits
     if with_crc:
         assert RecordCursor().read(target, at, len(target), check_record=True) == size
-        message.properties = properties.closed(properties.without(message.properties, properties.CRC32))
+        message.properties = properties.closed(
+            properties.without(message.properties, properties.CRC32)
+        )
         again.properties = again.properties[:-CRC_PROPERTY_SIZE]
     assert again == message
 
 
 @given(MESSAGES, HOSTS, st.data())
 def test_a_damaged_record_never_harms_its_reader_and_a_damaged_body_is_found(
-    message: Message, store_host: bytes, data: st.DataObject
+    message: MessageRecord, store_host: bytes, data: st.DataObject
 ) -> None:
     raw = bytearray(record(message, store_host))
     at = data.draw(st.integers(0, len(raw) - 1))
@@ -91,18 +115,23 @@ def test_a_damaged_record_never_harms_its_reader_and_a_damaged_body_is_found(
         assert cursor.size >= 0
 
 
-@given(st.binary(max_size=400) | st.lists(MESSAGES, max_size=3).map(lambda all_: b"".join(record(each, bytes(8)) for each in all_)))
+@given(
+    st.binary(max_size=400)
+    | st.lists(MESSAGES, max_size=3).map(
+        lambda all_: b"".join(record(each, bytes(8)) for each in all_)
+    )
+)
 def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
     try:
         messages = list(decode_all(raw))
-    except CorruptRecord:
+    except CorruptRecordError:
         return
     assert sum(message.size for message in messages) == len(raw)
 
 
 @settings(max_examples=30)
 @given(MESSAGES)
-def test_a_record_with_a_checksum_tells_of_any_damage(message: Message) -> None:
+def test_a_record_with_a_checksum_tells_of_any_damage(message: MessageRecord) -> None:
     raw = bytearray(record(message, bytes(8), with_crc=True))
     step = max(1, len(raw) // 50)
     for at in range(0, len(raw) - 1, step):
@@ -141,7 +170,10 @@ def test_properties_are_read_as_the_original_reads_them(text: str) -> None:
 
 @given(SEPARATED, st.sampled_from(["TAGS", "KEYS", "a", "ä", "aa", ""]))
 def test_one_property_of_a_record_is_what_reading_all_finds(text: str, name: str) -> None:
-    raw = record(Message(b"T", b"", born_host=bytes(8), born_time_ms=0, properties=text.encode()), bytes(8))
+    raw = record(
+        MessageRecord(b"T", b"", born_host=bytes(8), born_time_ms=0, properties=text.encode()),
+        bytes(8),
+    )
     cursor = RecordCursor()
     assert cursor.read(raw, 0, len(raw)) == len(raw)
     found = model(text)
@@ -149,13 +181,19 @@ def test_one_property_of_a_record_is_what_reading_all_finds(text: str, name: str
     assert cursor.tags_code() == java_hash(found.get("TAGS", ""))
 
 
-@given(SEPARATED, st.sampled_from(["TAGS", "KEYS", "a"]), st.text(st.characters(exclude_characters="\2"), min_size=1))
+@given(
+    SEPARATED,
+    st.sampled_from(["TAGS", "KEYS", "a"]),
+    st.text(st.characters(exclude_characters="\2"), min_size=1),
+)
 def test_properties_are_taken_out_and_added(text: str, name: str, value: str) -> None:
     raw = text.encode()
     left = {each: content for each, content in model(text).items() if each != name}
     assert properties.parse(properties.without(raw, name)) == left
     value = value.encode("utf-8", "replace").decode()
-    assert properties.parse(properties.extended(properties.without(raw, name), {name: value})) == left | {name: value}
+    assert properties.parse(
+        properties.extended(properties.without(raw, name), {name: value})
+    ) == left | {name: value}
 
 
 NAMES = st.text(st.characters(exclude_characters="\1\2", exclude_categories=["Cs"]), min_size=1)
@@ -189,9 +227,11 @@ def test_the_items_of_a_batch_are_read_back_as_they_were_written(items: list[Bat
 def test_any_body_is_a_batch_or_is_refused(body: bytes, data: st.DataObject) -> None:
     damaged = bytearray(body)
     if damaged:
-        damaged[data.draw(st.integers(0, min(len(damaged) - 1, 60)))] ^= data.draw(st.integers(0, 255))
+        damaged[data.draw(st.integers(0, min(len(damaged) - 1, 60)))] ^= data.draw(
+            st.integers(0, 255)
+        )
     try:
         items = batch.decode(bytes(damaged))
-    except MessageIllegal:
+    except InvalidMessageError:
         return
     assert sum(22 + len(item.body) + len(item.properties) for item in items) == len(body)

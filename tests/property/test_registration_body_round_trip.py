@@ -1,4 +1,6 @@
-"""What is written of a registration is read again, and no bytes bring anything but a registration or ProtocolError."""
+"""What is written of a registration is read again, and no bytes bring anything but a registration
+or ProtocolError.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=2
 words = texts.filter(lambda text: " " not in text)
 
 
-def topic_configs(names: st.SearchStrategy[str], *, compressed: bool) -> st.SearchStrategy[TopicConfig]:
+def topic_configs(
+    names: st.SearchStrategy[str], *, compressed: bool
+) -> st.SearchStrategy[TopicConfig]:
     return st.builds(
         TopicConfig,
         name=names,
@@ -39,17 +43,23 @@ def bodies(*, compressed: bool) -> st.SearchStrategy[RegisterBrokerBody]:
         broker_name=texts,
         total_queues=int32,
         epoch=int64,
-        curr_id_map=st.dictionaries(int32, int32, max_size=3).map(lambda ids: dict(sorted(ids.items()))),
+        curr_id_map=st.dictionaries(int32, int32, max_size=3).map(
+            lambda ids: dict(sorted(ids.items()))
+        ),
         scope=texts,
         dirty=st.booleans(),
     )
-    topics = st.lists(topic_configs(words if compressed else texts, compressed=compressed), max_size=5)
+    topics = st.lists(
+        topic_configs(words if compressed else texts, compressed=compressed), max_size=5
+    )
     return st.builds(
         RegisterBrokerBody,
         data_version=st.builds(DataVersion, int64, int64, int64),
         topics=topics.map(lambda configs: {config.name: config for config in configs}),
         filter_servers=st.lists(texts, max_size=2),
-        queue_mappings=st.lists(mappings, max_size=2).map(lambda infos: {info.topic: info for info in infos}),
+        queue_mappings=st.lists(mappings, max_size=2).map(
+            lambda infos: {info.topic: info for info in infos}
+        ),
     )
 
 
@@ -64,14 +74,21 @@ def test_a_compressed_body_is_read_as_it_was_written(body: RegisterBrokerBody) -
 
 
 @given(st.binary(max_size=200), st.booleans(), st.sampled_from([30, 409, 513]))
-def test_any_bytes_are_a_registration_or_a_protocol_error(data: bytes, compressed: bool, version: int) -> None:
+def test_any_bytes_are_a_registration_or_a_protocol_error(
+    data: bytes, compressed: bool, version: int
+) -> None:
     for body in (data, zlib.compress(data)):
         with contextlib.suppress(ProtocolError):
-            assert isinstance(RegisterBrokerBody.decode(body, compressed=compressed, version=version), RegisterBrokerBody)
+            assert isinstance(
+                RegisterBrokerBody.decode(body, compressed=compressed, version=version),
+                RegisterBrokerBody,
+            )
 
 
 @given(bodies(compressed=False), st.data())
-def test_a_damaged_body_is_a_registration_or_a_protocol_error(body: RegisterBrokerBody, data: st.DataObject) -> None:
+def test_a_damaged_body_is_a_registration_or_a_protocol_error(
+    body: RegisterBrokerBody, data: st.DataObject
+) -> None:
     damaged = bytearray(body.encode())
     damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(ProtocolError):

@@ -1,6 +1,8 @@
-"""The retention against a model of plain lists: messages put, files rolled, rounds, restarts; what can be read is what the model says.
+"""The retention against a model of plain lists: messages put, files rolled, rounds, restarts; what
+can be read is what the model says.
 
-Times are multiples of ten seconds and reserved times are not, so nothing expires in the middle of a round.
+Times are multiples of ten seconds and reserved times are not, so nothing expires in the middle of a
+round.
 """
 
 from __future__ import annotations
@@ -17,14 +19,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.store.retention import FIRST_ROUND_MS, MANUAL_ROUNDS
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset
-from retention_room import HOUR_MS, LOG_FILE_SIZE, NEVER, SmallStore
+from support.store.retention import HOUR_MS, LOG_FILE_SIZE, NEVER, SmallStore
 
 QUEUES = [QueueKey("a", 0), QueueKey("a", 1), QueueKey("b", 0), QueueKey("rmq_sys_c", 0)]
 STEP_MS = 10_000
 ALWAYS = tuple(range(24))
 RESERVED_MS = HOUR_MS // 4 + STEP_MS // 2
 BATCH_MAX = 3
-bodies = st.builds(lambda byte, size: bytes([byte]) * size, st.integers(0, 255), st.sampled_from([0, 200, 300]))
+bodies = st.builds(
+    lambda byte, size: bytes([byte]) * size, st.integers(0, 255), st.sampled_from([0, 200, 300])
+)
 times = st.integers(1, 7).map(lambda number: number * HOUR_MS // 20 + STEP_MS // 2)
 
 
@@ -37,7 +41,9 @@ class Put(NamedTuple):
 
 
 class RetentionMachine(RuleBasedStateMachine):
-    """Three messages or more in a file of the log, four in one of a queue; a round deletes three files at most."""
+    """Three messages or more in a file of the log, four in one of a queue; a round deletes three
+    files at most.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +61,14 @@ class RetentionMachine(RuleBasedStateMachine):
         reserve=st.dictionaries(st.sampled_from(["a", "b", "rmq_sys_c"]), times),
         wanted=st.sets(st.sampled_from(QUEUES)),
     )
-    def open(self, at_all_hours: bool, forcibly: bool, protect: bool, reserve: dict[str, int], wanted: set[QueueKey]) -> None:
+    def open(
+        self,
+        at_all_hours: bool,
+        forcibly: bool,
+        protect: bool,
+        reserve: dict[str, int],
+        wanted: set[QueueKey],
+    ) -> None:
         self.store = SmallStore(
             Path(self.folder.name),
             reserved_ms=RESERVED_MS,
@@ -74,7 +87,9 @@ class RetentionMachine(RuleBasedStateMachine):
             key = f"key{self.store.log.end_offset}"
             appended = self.store.put(*queue, body)
             assert appended.queue_offset == len(self.messages[queue])
-            self.messages[queue].append(Put(appended.offset, appended.size, self.store.clock.now_ms(), body, key))
+            self.messages[queue].append(
+                Put(appended.offset, appended.size, self.store.clock.now_ms(), body, key)
+            )
             self.written_ms[appended.offset // LOG_FILE_SIZE] = self.store.clock.now_ms()
 
     @rule(steps=st.integers(1, 200))
@@ -83,21 +98,33 @@ class RetentionMachine(RuleBasedStateMachine):
 
     @rule(queue=st.sampled_from(QUEUES), data=st.data())
     def consume(self, queue: QueueKey, data: st.DataObject) -> None:
-        before = self.store.consumed.get(queue, self.minima[queue])  # a new group begins with what is there
-        self.store.consumed[queue] = data.draw(st.integers(before, max(before, len(self.messages[queue]))))
+        before = self.store.consumed.get(
+            queue, self.minima[queue]
+        )  # a new group begins with what is there
+        self.store.consumed[queue] = data.draw(
+            st.integers(before, max(before, len(self.messages[queue])))
+        )
 
     @rule()
     def ask_for_deletion(self) -> None:
         self.store.retention.delete_expired_now()
         self.manual_rounds = MANUAL_ROUNDS
 
-    @rule(ratio=st.sampled_from([0.5, 0.8, 0.87, 0.95]), unlink_fails=st.booleans(), clean_unused=st.booleans())
+    @rule(
+        ratio=st.sampled_from([0.5, 0.8, 0.87, 0.95]),
+        unlink_fails=st.booleans(),
+        clean_unused=st.booleans(),
+    )
     def round(self, ratio: float, unlink_fails: bool, clean_unused: bool) -> None:
         self.store.fill_disk(ratio)
         self.store.clock.advance_ms(FIRST_ROUND_MS)
         if clean_unused:
             self._clean_unused_queues()
-        if unlink_fails and not clean_unused and (self.leftover is not None or self._may_delete_next(ratio)):
+        if (
+            unlink_fails
+            and not clean_unused
+            and (self.leftover is not None or self._may_delete_next(ratio))
+        ):
             self.store.disk.fail("unlink", errno.EIO)
             if self.leftover is None:
                 self.leftover = self._delete_next()
@@ -116,6 +143,7 @@ class RetentionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.leftover is None)  # it would be in the log again
     @rule()
     def restart(self) -> None:
+        self.store.fill_disk(0.5)  # on a full disk the first round is at once
         self.store.restart()
         self.manual_rounds = 0
         self._raise_minima()
@@ -128,7 +156,9 @@ class RetentionMachine(RuleBasedStateMachine):
             return
         log, record = self.store.log, RecordCursor()
         assert log.min_offset == self._log_min()
-        assert self.store.names() == sorted({*self.written_ms, *([] if self.leftover is None else [self.leftover])})
+        assert self.store.names() == sorted(
+            {*self.written_ms, *([] if self.leftover is None else [self.leftover])}
+        )
         for key, messages in self.messages.items():
             queue = self.store.queues.plain.find(*key)
             assert (queue is None) == (not messages)
@@ -147,7 +177,10 @@ class RetentionMachine(RuleBasedStateMachine):
                     assert (entry.log_offset, entry.size) == (put.log_offset, put.size)
                     assert record.read(content, 0, put.size) == put.size
                     assert (record.body(), record.queue_offset) == (put.body, offset)
-                    assert put.log_offset in self.store.index.query(key.topic, put.key, 100, 0, 1 << 62).offsets
+                    assert (
+                        put.log_offset
+                        in self.store.index.query(key.topic, put.key, 100, 0, 1 << 62).offsets
+                    )
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
@@ -170,12 +203,16 @@ class RetentionMachine(RuleBasedStateMachine):
             return False
         number, written_ms = min(self.written_ms.items())
         config = self.store.config
-        if not (ratio > 0.85 and config.clean_forcibly) and self.store.clock.now_ms() < written_ms + RESERVED_MS:
+        if (
+            not (ratio > 0.85 and config.clean_forcibly)
+            and self.store.clock.now_ms() < written_ms + RESERVED_MS
+        ):
             return False
         if not config.protect_unconsumed or ratio > 0.85:
             return True
         return not any(
-            put.log_offset // LOG_FILE_SIZE == number and offset >= max(self.store.consumed[queue], self.minima[queue])
+            put.log_offset // LOG_FILE_SIZE == number
+            and offset >= max(self.store.consumed[queue], self.minima[queue])
             for queue, messages in self.messages.items()
             if queue in self.store.consumed
             for offset, put in enumerate(messages)
@@ -185,7 +222,11 @@ class RetentionMachine(RuleBasedStateMachine):
         """Ask for it; it comes before the round, for jobs wait for each other."""
         self.store.retention.clean_unused_queues()
         for queue, messages in self.messages.items():
-            if messages and not queue.topic.startswith("rmq_sys_") and messages[-1].log_offset < self._log_min():
+            if (
+                messages
+                and not queue.topic.startswith("rmq_sys_")
+                and messages[-1].log_offset < self._log_min()
+            ):
                 self.messages[queue], self.minima[queue] = [], 0
                 self.store.consumed.pop(queue, None)
 
@@ -195,14 +236,18 @@ class RetentionMachine(RuleBasedStateMachine):
         return number
 
     def _raise_minima(self) -> None:
-        """Every queue begins with its first message that the log has and that its topic still keeps; never before where it began."""
+        """Every queue begins with its first message that the log has and that its topic still
+        keeps; never before where it began.
+        """
         now_ms, config = self.store.clock.now_ms(), self.store.config
         for queue, messages in self.messages.items():
             reserved_ms = RESERVED_MS
             if not queue.topic.startswith("rmq_sys_"):
                 reserved_ms = self.store.reserve.get(queue.topic, RESERVED_MS)
             while (first := self.minima[queue]) < len(messages):
-                expired = reserved_ms < RESERVED_MS and now_ms >= messages[first].time_ms + reserved_ms
+                expired = (
+                    reserved_ms < RESERVED_MS and now_ms >= messages[first].time_ms + reserved_ms
+                )
                 if expired and config.protect_unconsumed:
                     expired = first < self.store.consumed.get(queue, len(messages))
                 if not expired and messages[first].log_offset >= self._log_min():

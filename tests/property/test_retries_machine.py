@@ -1,4 +1,6 @@
-"""Messages that are sent back against lists: in any order they fail, wait, come again, are given up; the broker dies, or the power goes."""
+"""Messages that are sent back against lists: in any order they fail, wait, come again, are given
+up; the broker dies, or the power goes.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from orbitmq.protocol.codes import ResponseCode
 from orbitmq.store.config import FlushMode
 from orbitmq.testing.forgetful_disk import ForgetfulDisk
 from orbitmq.testing.manual_clock import ManualClock
-from retries_room import BACK, RetriesRoom, back_fields
-from store_room import InlineFlusher
+from support.broker.retries import BACK, RetriesRoom, back_fields
+from support.store.stores import InlineFlusher
 
 LEVELS_S = (1, 2, 4, 8, 16)
 TIMES_MAX = 16  # of a group, when the consumer does not say
@@ -36,7 +38,9 @@ class Copy(NamedTuple):
 
 
 class Back(NamedTuple):
-    """A copy that was stored when a message was sent back: when it is due, None for a dead letter; and where the log ended before."""
+    """A copy that was stored when a message was sent back: when it is due, None for a dead letter;
+    and where the log ended before.
+    """
 
     copy: Copy
     due_ms: int | None
@@ -44,7 +48,9 @@ class Back(NamedTuple):
 
 
 class RetriesMachine(RuleBasedStateMachine):
-    """With SYNC_FLUSH every step ends when the disk has it, as those who are answered hear; then a power cut takes nothing away."""
+    """With SYNC_FLUSH every step ends when the disk has it, as those who are answered hear; then a
+    power cut takes nothing away.
+    """
 
     @initialize(flush_mode=st.sampled_from(FlushMode))
     def begin(self, flush_mode: FlushMode) -> None:
@@ -53,7 +59,11 @@ class RetriesMachine(RuleBasedStateMachine):
         self.is_sync = flush_mode is FlushMode.SYNC
         self.disk = ForgetfulDisk(ManualClock(), root / "limbo")
         self.room = RetriesRoom(
-            root, levels=" ".join(f"{seconds}s" for seconds in LEVELS_S), layer=self.disk, flush_mode=flush_mode, make_flusher=InlineFlusher
+            root,
+            levels=" ".join(f"{seconds}s" for seconds in LEVELS_S),
+            layer=self.disk,
+            flush_mode=flush_mode,
+            make_flusher=InlineFlusher,
         )
         self.sent: dict[int, int] = {}  # where in the log each message is
         self.backs: list[Back] = []
@@ -73,23 +83,38 @@ class RetriesMachine(RuleBasedStateMachine):
     def consumable(self) -> list[tuple[Copy, int]]:
         """What can be consumed, and where in the log it is."""
         first = [(Copy(number, 0), offset) for number, offset in self.sent.items()]
-        return first + [(Copy.of(message), message.log_offset) for message in self.room.stored(RETRY)]
+        return first + [
+            (Copy.of(message), message.log_offset) for message in self.room.stored(RETRY)
+        ]
 
     # -- what happens
 
     @rule()
     def send(self) -> None:
-        self.sent[self.numbers] = self.room.put(b"%d" % self.numbers, UNIQ_KEY=f"U{self.numbers}").offset
+        self.sent[self.numbers] = self.room.put(
+            b"%d" % self.numbers, UNIQ_KEY=f"U{self.numbers}"
+        ).offset
         self.numbers += 1
         self.done()
 
     @precondition(lambda self: self.sent)
-    @rule(data=st.data(), level=st.sampled_from([0, 0, 1, 5, 9, -1]), times_max=st.sampled_from([None, None, 0, 1, 2]))
+    @rule(
+        data=st.data(),
+        level=st.sampled_from([0, 0, 1, 5, 9, -1]),
+        times_max=st.sampled_from([None, None, 0, 1, 2]),
+    )
     def send_back(self, data: st.DataObject, level: int, times_max: int | None) -> None:
         copy, offset = data.draw(st.sampled_from(self.consumable()))
         end = int(self.room.store.log.end_offset)
-        answer = self.room.begin(self.room.back, BACK, back_fields(offset, delayLevel=level, maxReconsumeTimes=times_max), version=513)
-        if answer is not None:  # else it comes when a topic that is new is saved, or when the disk has it
+        answer = self.room.begin(
+            self.room.back,
+            BACK,
+            back_fields(offset, delayLevel=level, maxReconsumeTimes=times_max),
+            version=513,
+        )
+        if (
+            answer is not None
+        ):  # else it comes when a topic that is new is saved, or when the disk has it
             assert answer.code == ResponseCode.SUCCESS
         self.room.loop.run()
         self.room.channel = self.room.peers.connect()
@@ -135,12 +160,21 @@ class RetriesMachine(RuleBasedStateMachine):
     @invariant()
     @precondition(lambda self: hasattr(self, "room"))
     def all_are_where_they_belong(self) -> None:
-        came = [back.copy for back in self.backs if back.due_ms is not None and back.due_ms <= self.delivered_ms]
+        came = [
+            back.copy
+            for back in self.backs
+            if back.due_ms is not None and back.due_ms <= self.delivered_ms
+        ]
         dead = [back.copy for back in self.backs if back.due_ms is None]
         for topic, wanted in ((RETRY, Counter(came)), (DEAD, Counter(dead))):
             found = self.room.stored(topic)
             counts = Counter(map(Copy.of, found))
-            assert counts == wanted or (self.is_cut and topic == RETRY and counts.keys() == wanted.keys() and counts >= wanted)
+            assert counts == wanted or (
+                self.is_cut
+                and topic == RETRY
+                and counts.keys() == wanted.keys()
+                and counts >= wanted
+            )
             for message in found:
                 names = message.properties()
                 assert (names["RETRY_TOPIC"], names["UNIQ_KEY"]) == ("T", f"U{int(message.body)}")

@@ -1,4 +1,6 @@
-"""`RouteTable` and `RouteAnswers` against a model of plain dicts that scans everything and keeps nothing twice."""
+"""`RouteTable` and `RouteAnswers` against a model of plain dicts that scans everything and keeps
+nothing twice.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from orbitmq.common.errors import RequestRefused
+from orbitmq.common.errors import RequestRefusedError
 from orbitmq.common.slices import finish
 from orbitmq.nameserver.route_answers import RouteAnswers
-from orbitmq.nameserver.route_table import Departure, MinBrokerIdChange, Registered, Registration, RouteTable
-from orbitmq.protocol.bodies.nameserver import DataVersion, QueueData, TopicConfig, TopicQueueMappingInfo
+from orbitmq.nameserver.route_table import (
+    Departure,
+    MinBrokerIdChange,
+    Registered,
+    Registration,
+    RouteTable,
+)
+from orbitmq.protocol.bodies.nameserver import (
+    DataVersion,
+    QueueData,
+    TopicConfig,
+    TopicQueueMappingInfo,
+)
 from orbitmq.protocol.bodies.registration import RegisterBrokerBody
 
 TOPICS = ["T1", "T2", "T3", "T4"]
@@ -36,12 +49,24 @@ topic_configs = st.builds(
 )
 contents = st.builds(
     RegisterBrokerBody,
-    data_version=st.builds(DataVersion, counter=st.integers(0, 1), timestamp=st.just(9), state_version=st.integers(0, 1)),
-    topics=st.lists(topic_configs, max_size=4).map(lambda configs: {config.name: config for config in configs}),
+    data_version=st.builds(
+        DataVersion,
+        counter=st.integers(0, 1),
+        timestamp=st.just(9),
+        state_version=st.integers(0, 1),
+    ),
+    topics=st.lists(topic_configs, max_size=4).map(
+        lambda configs: {config.name: config for config in configs}
+    ),
     filter_servers=st.sampled_from([None, [], ["f:1"]]),
     queue_mappings=st.dictionaries(
         st.sampled_from(TOPICS),
-        st.builds(TopicQueueMappingInfo, topic=st.just("T"), broker_name=st.sampled_from(BROKERS), epoch=st.integers(0, 1)),
+        st.builds(
+            TopicQueueMappingInfo,
+            topic=st.just("T"),
+            broker_name=st.sampled_from(BROKERS),
+            epoch=st.integers(0, 1),
+        ),
         max_size=1,
     ),
 )
@@ -66,7 +91,9 @@ class Model:
     """The rules once more, as slow and plain as they can be said."""
 
     def __init__(self) -> None:
-        self.queues: dict[str, dict[str, list[int]]] = {}  # topic -> broker -> [read, write, perm, flag]
+        self.queues: dict[
+            str, dict[str, list[int]]
+        ] = {}  # topic -> broker -> [read, write, perm, flag]
         self.brokers: dict[str, dict[str, Any]] = {}
         self.clusters: dict[str, set[str]] = {}
         self.live: dict[tuple[str, str], dict[str, Any]] = {}
@@ -87,7 +114,11 @@ class Model:
         for other in list(ids):
             if ids[other] == r.address and other != r.broker_id:
                 del ids[other]
-        if r.broker_id in ids and ids[r.broker_id] != r.address and (r.cluster, ids[r.broker_id]) in self.live:
+        if (
+            r.broker_id in ids
+            and ids[r.broker_id] != r.address
+            and (r.cluster, ids[r.broker_id]) in self.live
+        ):
             version_there = self.live[(r.cluster, ids[r.broker_id])]["version"]
             if version_there.state_version > r.data_version.state_version:
                 self.leave_live(at, name)
@@ -105,7 +136,12 @@ class Model:
             for topic, config in r.content.topics.items():
                 if changed or name not in self.queues.get(topic, {}):
                     perm = config.perm & ~2 if prime and broker["acting"] else config.perm
-                    self.queues.setdefault(topic, {})[name] = [config.read_queue_nums, config.write_queue_nums, perm, config.sys_flag]
+                    self.queues.setdefault(topic, {})[name] = [
+                        config.read_queue_nums,
+                        config.write_queue_nums,
+                        perm,
+                        config.sys_flag,
+                    ]
             if changed:
                 for topic, mapping in r.content.queue_mappings.items():
                     if topic in self.queues:
@@ -128,7 +164,9 @@ class Model:
             master, ha = ids[0], self.live[(r.cluster, ids[0])]["ha"]
         if r.broker_id < min_id_before:
             told = [ids[i] for i in sorted(ids) if len(ids) == 1 or i != min(ids)]
-            change = MinBrokerIdChange(tuple(told), r.broker_id, r.address, None, r.ha_server_address)
+            change = MinBrokerIdChange(
+                tuple(told), r.broker_id, r.address, None, r.ha_server_address
+            )
         return Registered(master, ha, change)
 
     def leave_live(self, at: tuple[str, str], name: str) -> None:
@@ -171,18 +209,32 @@ class Model:
                     if name in queues:
                         queues[name][2] &= ~2
             if name in offline:
-                changes.add(MinBrokerIdChange(tuple(ids[i] for i in sorted(ids)), min(ids), ids[min(ids)], offline[name], None))
+                changes.add(
+                    MinBrokerIdChange(
+                        tuple(ids[i] for i in sorted(ids)),
+                        min(ids),
+                        ids[min(ids)],
+                        offline[name],
+                        None,
+                    )
+                )
         return changes
 
     def departures(self, keys: list[tuple[str, str]]) -> list[Departure]:
-        return [Departure(cluster, name, address) for cluster, address in keys for name in self.live[(cluster, address)]["names"]]
+        return [
+            Departure(cluster, name, address)
+            for cluster, address in keys
+            for name in self.live[(cluster, address)]["names"]
+        ]
 
 
 class RouteTableMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.table = RouteTable()
-        self.answers = RouteAnswers(self.table, kept_bytes_max=1500)  # a few routes: eviction is part of the game
+        self.answers = RouteAnswers(
+            self.table, kept_bytes_max=1500
+        )  # a few routes: eviction is part of the game
         self.model = Model()
         self.now_ms = 1_000_000
         self.last: Registration | None = None
@@ -194,16 +246,18 @@ class RouteTableMachine(RuleBasedStateMachine):
             assert renewed == expected
             return
         if expected is None:
-            with pytest.raises(RequestRefused, match="register broker failed"):
-                finish(self.table.register(r, self.now_ms))
+            with pytest.raises(RequestRefusedError, match="register broker failed"):
+                finish(self.table.register(r, self.now_ms, lambda: True))
         else:
-            assert finish(self.table.register(r, self.now_ms)) == expected
+            assert finish(self.table.register(r, self.now_ms, lambda: True)) == expected
 
     @rule(registration=registrations)
     def register(self, registration: Registration) -> None:
         values = {name: getattr(registration, name) for name in Registration.__slots__}
         values["data_version"] = registration.content.data_version
-        values["fingerprint"] = repr([values[name] for name in values if name not in ("connection", "fingerprint")])
+        values["fingerprint"] = repr(
+            [values[name] for name in values if name not in ("connection", "fingerprint")]
+        )
         self.last = Registration(**values)
         self.register_both(self.last)
 
@@ -214,7 +268,11 @@ class RouteTableMachine(RuleBasedStateMachine):
         values = {name: getattr(self.last, name) for name in Registration.__slots__}
         self.register_both(Registration(**{**values, "connection": connection}))
 
-    @rule(cluster=st.sampled_from(CLUSTERS), name=st.sampled_from(BROKERS), address=st.sampled_from(ADDRESSES))
+    @rule(
+        cluster=st.sampled_from(CLUSTERS),
+        name=st.sampled_from(BROKERS),
+        address=st.sampled_from(ADDRESSES),
+    )
     def unregister(self, cluster: str, name: str, address: str) -> None:
         departures = [Departure(cluster, name, address)]
         assert set(finish(self.table.unregister(departures))) == self.model.unregister(departures)
@@ -222,7 +280,9 @@ class RouteTableMachine(RuleBasedStateMachine):
     @rule(connection=st.sampled_from(CONNECTIONS))
     def close(self, connection: str) -> None:
         keys = [key for key, live in self.model.live.items() if live["connection"] == connection]
-        assert set(finish(self.table.connection_closed(connection))) == self.model.unregister(self.model.departures(keys))
+        assert set(finish(self.table.connection_closed(connection))) == self.model.unregister(
+            self.model.departures(keys)
+        )
 
     @rule(elapsed_ms=st.sampled_from([1, 999, 1001, 121_000]))
     def expire(self, elapsed_ms: int) -> None:
@@ -252,11 +312,19 @@ class RouteTableMachine(RuleBasedStateMachine):
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         self.table.delete_topic(topic, cluster)
         if topic in self.model.queues:
-            for name in self.model.clusters.get(cluster, set()) if cluster else list(self.model.queues[topic]):
+            for name in (
+                self.model.clusters.get(cluster, set())
+                if cluster
+                else list(self.model.queues[topic])
+            ):
                 self.model.queues[topic].pop(name, None)
             self.model.drop_empty_topics()
 
-    @rule(topic=st.sampled_from(TOPICS), names=st.lists(st.sampled_from(BROKERS), max_size=3), read=st.integers(1, 3))
+    @rule(
+        topic=st.sampled_from(TOPICS),
+        names=st.lists(st.sampled_from(BROKERS), max_size=3),
+        read=st.integers(1, 3),
+    )
     def register_topic(self, topic: str, names: list[str], read: int) -> None:
         self.table.register_topic(topic, [QueueData(name, read, 1, 6, 0) for name in names])
         if topic in self.model.queues or all(name in self.model.brokers for name in names):
@@ -271,7 +339,9 @@ class RouteTableMachine(RuleBasedStateMachine):
             route = self.table.route(topic)
             for standard_keys in (True, False):
                 body = self.answers.body(topic, standard_keys=standard_keys)
-                assert body == (None if route is None else route.encode(standard_keys=standard_keys))
+                assert body == (
+                    None if route is None else route.encode(standard_keys=standard_keys)
+                )
             expected = self.model.queues.get(topic)
             if expected is None:
                 assert route is None
@@ -291,20 +361,32 @@ class RouteTableMachine(RuleBasedStateMachine):
     @invariant()
     def brokers_and_lists_are_equal(self) -> None:
         info = finish(self.table.cluster_info())
-        assert {cluster: set(names) for cluster, names in info.clusters.items()} == self.model.clusters
         assert {
-            name: {"cluster": broker.cluster, "ids": broker.broker_addrs, "acting": broker.enable_acting_master, "zone": broker.zone_name}
+            cluster: set(names) for cluster, names in info.clusters.items()
+        } == self.model.clusters
+        assert {
+            name: {
+                "cluster": broker.cluster,
+                "ids": broker.broker_addrs,
+                "acting": broker.enable_acting_master,
+                "zone": broker.zone_name,
+            }
             for name, broker in info.brokers.items()
         } == self.model.brokers
         for name in BROKERS:
-            assert self.table.member_group("c", name).broker_addrs == self.model.brokers.get(name, {"ids": {}})["ids"]
+            assert (
+                self.table.member_group("c", name).broker_addrs
+                == self.model.brokers.get(name, {"ids": {}})["ids"]
+            )
         assert set(self.table.topics().topics) == set(self.model.queues)
         for cluster in CLUSTERS:
             names = self.model.clusters.get(cluster, set())
             assert set(finish(self.table.topics_of_cluster(cluster)).topics) == {
                 t for t, queues in self.model.queues.items() if names & set(queues)
             }
-        assert set(self.table.system_topics().topics) == set(self.model.clusters).union(*self.model.clusters.values())
+        assert set(self.table.system_topics().topics) == set(self.model.clusters).union(
+            *self.model.clusters.values()
+        )
         for cluster in CLUSTERS:
             for address in ADDRESSES:
                 live = self.model.live.get((cluster, address))
@@ -314,8 +396,12 @@ class RouteTableMachine(RuleBasedStateMachine):
     def every_address_is_alive_somewhere(self) -> None:
         for broker in finish(self.table.cluster_info()).brokers.values():
             for address in broker.broker_addrs.values():
-                assert any(self.table.data_version(cluster, address) is not None for cluster in CLUSTERS)
+                assert any(
+                    self.table.data_version(cluster, address) is not None for cluster in CLUSTERS
+                )
 
 
-RouteTableMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+RouteTableMachine.TestCase.settings = settings(
+    max_examples=100, stateful_step_count=40, deadline=None
+)
 TestRouteTableMachine = RouteTableMachine.TestCase

@@ -1,4 +1,6 @@
-"""Statistics against lists: every window is the difference of what a list of all additions says at its grid of moments."""
+"""Statistics against lists: every window is the difference of what a list of all additions says at
+its grid of moments.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from orbitmq.broker.stats import Counter, StatName, Stats
+from orbitmq.broker.observability.stats import Counter, StatName, Stats
 from orbitmq.protocol.bodies.stats import StatsWindow
 
 START_MS = 1_700_000_000_123
 IDLE_MS = 1_800_000
-MINUTE, HOUR, DAY = (10_000, 7), (600_000, 7), (3_600_000, 25)  # milliseconds between samples, and how many of them
-KEYS = [(StatName.GROUP_GET_NUMS, f"{topic}@{group}") for topic in ("T", "U") for group in ("g", "h")]
+MINUTE, HOUR, DAY = (
+    (10_000, 7),
+    (600_000, 7),
+    (3_600_000, 25),
+)  # milliseconds between samples, and how many of them
+KEYS = [
+    (StatName.GROUP_GET_NUMS, f"{topic}@{group}") for topic in ("T", "U") for group in ("g", "h")
+]
 KEYS.append((StatName.TOPIC_PUT_SIZE, "T"))
 STEPS_MS = [1, 9_999, 10_000, 25_000, 600_000, 2_700_000, 7_200_000]
 
@@ -29,7 +37,9 @@ class Life:
         last = (now_ms - START_MS) // interval_ms
         if last < first:
             return StatsWindow()
-        moments = [START_MS + number * interval_ms for number in range(first - 1, last + 1)][-samples_max:]
+        moments = [START_MS + number * interval_ms for number in range(first - 1, last + 1)][
+            -samples_max:
+        ]
 
         def until(at_ms: int) -> tuple[int, int]:
             added = [(value, times) for when_ms, value, times in self.added if when_ms < at_ms]
@@ -37,7 +47,9 @@ class Life:
 
         (low, low_times), (high, high_times) = until(moments[0]), until(moments[-1])
         total, times = high - low, high_times - low_times
-        return StatsWindow(total, total * 1000.0 / (moments[-1] - moments[0]), total / times if times else 0.0)
+        return StatsWindow(
+            total, total * 1000.0 / (moments[-1] - moments[0]), total / times if times else 0.0
+        )
 
     def is_idle(self, now_ms: int) -> bool:
         last_ms = max([self.born_ms, *(when_ms for when_ms, _, _ in self.added)])
@@ -76,11 +88,19 @@ class StatsMachine(RuleBasedStateMachine):
             self.now_ms = self.stats.next_ms
             self.stats.tick(self.now_ms)
             if (self.now_ms - START_MS) % HOUR[0] == 0:
-                self.lives = {key: life for key, life in self.lives.items() if not life.is_idle(self.now_ms)}
+                self.lives = {
+                    key: life for key, life in self.lives.items() if not life.is_idle(self.now_ms)
+                }
         self.now_ms = until_ms
 
-    @rule(key=st.sampled_from(KEYS), value=st.integers(1, 1_000), window=st.sampled_from([MINUTE, HOUR, DAY]))
-    def key_is_busy_for_longer_than_a_window(self, key: tuple[StatName, str], value: int, window: tuple[int, int]) -> None:
+    @rule(
+        key=st.sampled_from(KEYS),
+        value=st.integers(1, 1_000),
+        window=st.sampled_from([MINUTE, HOUR, DAY]),
+    )
+    def key_is_busy_for_longer_than_a_window(
+        self, key: tuple[StatName, str], value: int, window: tuple[int, int]
+    ) -> None:
         interval_ms, samples_max = window
         step_ms = min(interval_ms, IDLE_MS // 3)
         for _ in range((samples_max + 2) * interval_ms // step_ms):
@@ -90,12 +110,16 @@ class StatsMachine(RuleBasedStateMachine):
     @rule(topic=st.sampled_from("TU"))
     def topic_is_deleted(self, topic: str) -> None:
         self.stats.delete_topic(topic)
-        self.lives = {key: life for key, life in self.lives.items() if key[1].split("@")[0] != topic}
+        self.lives = {
+            key: life for key, life in self.lives.items() if key[1].split("@")[0] != topic
+        }
 
     @rule(group=st.sampled_from("gh"))
     def group_is_deleted(self, group: str) -> None:
         self.stats.delete_group(group)
-        self.lives = {key: life for key, life in self.lives.items() if not key[1].endswith("@" + group)}
+        self.lives = {
+            key: life for key, life in self.lives.items() if not key[1].endswith("@" + group)
+        }
 
     @invariant()
     def every_view_is_what_the_list_says(self) -> None:

@@ -1,4 +1,6 @@
-"""`Topics` against a dict, with restarts and kills, and attribute changes against the rules said once more."""
+"""`Topics` against a dict, with restarts and kills, and attribute changes against the rules said
+once more.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from config_room import InlineWorker, ManualLoop
-from orbitmq.broker.attributes import TOPIC_ATTRIBUTES, altered, parse_changes
-from orbitmq.broker.config_file import ConfigFile
-from orbitmq.broker.topic_names import check_group, check_topic, is_valid_group
-from orbitmq.broker.topics import TopicRules, Topics, own_topics
-from orbitmq.common.errors import RequestRefused
+from orbitmq.broker.metadata.attributes import TOPIC_ATTRIBUTES, altered, parse_changes
+from orbitmq.broker.metadata.persistent_file import ConfigFile
+from orbitmq.broker.metadata.topic_names import check_group, check_topic, is_valid_group
+from orbitmq.broker.metadata.topics import TopicRules, Topics, own_topics
+from orbitmq.common.errors import RefusedError
 from orbitmq.protocol.bodies.nameserver import TopicConfig
 from orbitmq.testing.manual_clock import ManualClock
+from support.broker.manual_worker import InlineWorker, ManualLoop
 
 RULES = TopicRules(broker_name="b", cluster_name="c")
 names = st.sampled_from(["T1", "T2", "T3", "%RETRY%g"])
 counts = st.integers(-1, 20)
-attribute_changes = st.sampled_from([{}, {"+message.type": "FIFO"}, {"+message.type": "NORMAL"}, {"-message.type": ""}])
+attribute_changes = st.sampled_from(
+    [{}, {"+message.type": "FIFO"}, {"+message.type": "NORMAL"}, {"-message.type": ""}]
+)
 
 
 class TopicsMachine(RuleBasedStateMachine):
@@ -50,7 +54,12 @@ class TopicsMachine(RuleBasedStateMachine):
         self.model[config.name] = config
         self.changes += 1
 
-    @rule(name=names, queues=counts, default=st.sampled_from(["TBW102", "c", "b", "T1", "none"]), unit_mode=st.booleans())
+    @rule(
+        name=names,
+        queues=counts,
+        default=st.sampled_from(["TBW102", "c", "b", "T1", "none"]),
+        unit_mode=st.booleans(),
+    )
     def send(self, name: str, queues: int, default: str, unit_mode: bool) -> None:
         found = self.topics.for_send(name, default, queues, unit_mode=unit_mode)
         flag = (2 if name.startswith("%RETRY%") else 1) if unit_mode else 0
@@ -72,20 +81,27 @@ class TopicsMachine(RuleBasedStateMachine):
             self._put(old._replace(order=order))
         assert self.topics.for_send_back(name, queues, 6, order=order) == self.model[name]
 
-    @rule(name=names, read=st.integers(1, 4), perm=st.sampled_from([2, 4, 6]), changes=attribute_changes)
+    @rule(
+        name=names,
+        read=st.integers(1, 4),
+        perm=st.sampled_from([2, 4, 6]),
+        changes=attribute_changes,
+    )
     def update(self, name: str, read: int, perm: int, changes: dict[str, str]) -> None:
         old = self.model.get(name)
         attributes = dict(old.attributes) if old else {}
         for key, value in changes.items():
             if key[0] == "-" and key[1:] not in attributes:
-                with pytest.raises(RequestRefused):
+                with pytest.raises(RefusedError):
                     self.topics.update(TopicConfig(name, read, read, perm, attributes=changes))
                 return
             attributes.pop(key[1:], None)
             if key[0] == "+":
                 attributes[key[1:]] = value
         wanted = TopicConfig(name, read, read, perm, attributes=attributes)
-        assert self.topics.update(wanted._replace(attributes=changes)) == ([] if wanted == old else [name])
+        assert self.topics.update(wanted._replace(attributes=changes)) == (
+            [] if wanted == old else [name]
+        )
         if wanted != old:
             self._put(wanted)
 
@@ -136,7 +152,7 @@ TestTopicsMachine.settings = settings(max_examples=40, stateful_step_count=30, d
 
 @given(st.text(max_size=40) | st.text(alphabet="+-=,.abmesgtypF", max_size=40))
 def test_whatever_the_text_of_a_change_is_it_is_taken_or_refused(text: str) -> None:
-    with suppress(RequestRefused):
+    with suppress(RefusedError):
         assert set(altered(TOPIC_ATTRIBUTES, None, parse_changes(text))) <= set(TOPIC_ATTRIBUTES)
 
 
@@ -150,6 +166,6 @@ def test_a_name_is_taken_or_refused_with_a_reason_and_both_ways_to_ask_agree(nam
 def _is_taken(check: Callable[[str], None], name: str) -> bool:
     try:
         check(name)
-    except RequestRefused:
+    except RefusedError:
         return False
     return True

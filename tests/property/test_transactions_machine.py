@@ -1,8 +1,10 @@
-"""Transactions on a real store against a plain model: sent, ended, asked about, given up, resumed; stopped, and cut off at any record.
+"""Transactions on a real store against a plain model: sent, ended, asked about, given up, resumed;
+stopped, and cut off at any record.
 
-The model is a list of what happened, each with the record of the log that makes it so. A crash takes the end of the log away, from any
-record on that was not flushed, and with it what those records made so; nothing else may be lost, and nothing may happen twice. With
-SYNC_FLUSH nobody sees anything of a record before it is flushed, and a half message cannot end before.
+The model is a list of what happened, each with the record of the log that makes it so. A crash
+takes the end of the log away, from any record on that was not flushed, and with it what those
+records made so; nothing else may be lost, and nothing may happen twice. With SYNC_FLUSH nobody sees
+anything of a record before it is flushed, and a half message cannot end before.
 """
 
 from __future__ import annotations
@@ -19,22 +21,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from config_room import InlineWorker, ManualLoop
-from figures_room import Unheard
-from log_room import HOST
-from orbitmq.broker.config_file import ConfigFile
-from orbitmq.broker.offset_journal import OffsetJournal
-from orbitmq.broker.offsets import Offsets
-from orbitmq.broker.own_messages import OwnMessages
+from orbitmq.broker.metadata.consumer_offsets import Offsets
+from orbitmq.broker.metadata.offset_journal import OffsetJournal
+from orbitmq.broker.metadata.persistent_file import ConfigFile
+from orbitmq.broker.produce.internal_writer import InternalMessageWriter
 from orbitmq.broker.transactions import pending, records
 from orbitmq.broker.transactions.service import Transactions
-from orbitmq.common.errors import RequestRefused
+from orbitmq.common.errors import RefusedError
 from orbitmq.common.topic_names import HALF_TOPIC, OP_HALF_TOPIC
 from orbitmq.message import properties
 from orbitmq.message.flags import TransactionType
 from orbitmq.message.message_type import MessageType
 from orbitmq.message.record import decode_all
-from orbitmq.message.record_write import Message
+from orbitmq.message.record_write import MessageRecord
 from orbitmq.message.stored_message import StoredMessage
 from orbitmq.store.config import FlushMode, StoreConfig
 from orbitmq.store.index_file import IndexShape
@@ -42,7 +41,11 @@ from orbitmq.store.log_batch import Appended
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset
 from orbitmq.testing.manual_clock import ManualClock
-from process_files import ProcessFiles
+from support.broker.listeners import Unheard
+from support.broker.manual_worker import InlineWorker, ManualLoop
+from support.broker.settings import broker_settings
+from support.common.process_files import ProcessFiles
+from support.store.logs import HOST
 
 TOPIC, GROUP = "orders", "ledger"
 INTERVAL_MS, TIMEOUT_MS, CHECKS_MAX, IMMUNITY_S = 30_000, 6_000, 3, 100
@@ -63,32 +66,25 @@ class Event(NamedTuple):
     copy: tuple[int, int] | None = None  # queue offset and log offset of a half message
 
 
-class Settings:
-    broker_ip1 = "127.0.0.1"
-    reject_transaction_message = False
-    transaction_time_out = TIMEOUT_MS
-    transaction_check_max = CHECKS_MAX
-    transaction_check_interval = INTERVAL_MS
-    file_reserved_time = 1
-
-
 class Silent(Unheard):
     """A listener that hears nothing, a delay that delays nothing."""
 
     def prepared(self, topic: str) -> None: ...
     def ended(self, topic: str, kind: TransactionType | None, age_ms: int) -> None: ...
-    def place(self, message: Message, found: object) -> None: ...
-    def place_accepted(self, message: Message, found: object) -> None: ...
+    def rewrite(self, message: MessageRecord, found: object) -> None: ...
+    def rewrite_accepted(self, message: MessageRecord, found: object) -> None: ...
 
 
-class Overheard(OwnMessages):
+class Overheard(InternalMessageWriter):
     """Notes where messages went."""
 
     def __init__(self, store: MessageStore) -> None:
         super().__init__(store, store, Silent())
-        self.puts: list[tuple[Sequence[Message], Sequence[Appended]]] = []
+        self.puts: list[tuple[Sequence[MessageRecord], Sequence[Appended]]] = []
 
-    def put(self, *messages: Message, message_type: MessageType = MessageType.NORMAL) -> Sequence[Appended]:
+    def put(
+        self, *messages: MessageRecord, message_type: MessageType = MessageType.NORMAL
+    ) -> Sequence[Appended]:
         appended = super().put(*messages, message_type=message_type)
         self.puts.append((messages, appended))
         return appended
@@ -108,7 +104,7 @@ class Checks:
     def ask(self, half: StoredMessage) -> None:
         self.asked.append(half)
 
-    def given_up(self, half: StoredMessage) -> Message | None:
+    def given_up(self, half: StoredMessage) -> MessageRecord | None:
         return records.given_up(half)
 
 
@@ -134,9 +130,13 @@ class TransactionsMachine(RuleBasedStateMachine):
             self.offsets.abandon()
         self.folder.cleanup()
 
-    @initialize(window=st.sampled_from([0, pending.WINDOW_MIN]), flush_mode=st.sampled_from(FlushMode))
+    @initialize(
+        window=st.sampled_from([0, pending.WINDOW_MIN]), flush_mode=st.sampled_from(FlushMode)
+    )
     def begin(self, window: int, flush_mode: FlushMode) -> None:
-        """With half messages that are moved as soon as some lie behind them, or that stay where they are."""
+        """With half messages that are moved as soon as some lie behind them, or that stay where
+        they are.
+        """
         self.flush_mode = flush_mode
         self.patch = mock.patch.object(pending, "WINDOW_MIN", window)
         self.patch.start()
@@ -154,10 +154,19 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.store.open()
         self.own = Overheard(self.store)
         journal = OffsetJournal(self.root / "consumerOffset.journal", ProcessFiles())
-        self.offsets = Offsets(ConfigFile(self.root / "consumerOffset.json", InlineWorker(), ManualLoop()), journal, self.clock)
+        self.offsets = Offsets(
+            ConfigFile(self.root / "consumerOffset.json", InlineWorker(), ManualLoop()),
+            journal,
+            self.clock,
+        )
         self.offsets.load()
         self.transactions = Transactions(
-            Settings(),
+            broker_settings(
+                transaction_time_out=TIMEOUT_MS,
+                transaction_check_max=CHECKS_MAX,
+                transaction_check_interval=INTERVAL_MS,
+                file_reserved_time=1,
+            ),
             store=self.store,
             reads=self.store.reads,
             own=self.own,
@@ -178,7 +187,11 @@ class TransactionsMachine(RuleBasedStateMachine):
         return {event.key: event for event in self.events}
 
     def pending_keys(self) -> set[str]:
-        return {key for key, event in self.states().items() if event.state is State.PENDING and self.can_be_seen(key)}
+        return {
+            key
+            for key, event in self.states().items()
+            if event.state is State.PENDING and self.can_be_seen(key)
+        }
 
     def is_read(self, log_offset: int) -> bool:
         """Whether a record is in its queue."""
@@ -191,7 +204,9 @@ class TransactionsMachine(RuleBasedStateMachine):
     def copies(self, key: str) -> list[tuple[int, int]]:
         return [event.copy for event in self.events if event.key == key and event.copy is not None]
 
-    def happened(self, key: str, place: Appended, state: State, checks: int, *, is_copy: bool = False) -> None:
+    def happened(
+        self, key: str, place: Appended, state: State, checks: int, *, is_copy: bool = False
+    ) -> None:
         copy = (int(place.queue_offset), int(place.offset)) if is_copy else None
         self.events.append(Event(int(place.offset), key, state, checks, copy))
 
@@ -209,10 +224,16 @@ class TransactionsMachine(RuleBasedStateMachine):
         if is_immune:
             self.immune.add(key)
             found[properties.CHECK_IMMUNITY_TIME_S] = str(IMMUNITY_S)
-        message = Message(
-            TOPIC.encode(), key.encode(), born_host=HOST, born_time_ms=self.clock.now_ms(), properties=properties.encode(found)
+        message = MessageRecord(
+            TOPIC.encode(),
+            key.encode(),
+            born_host=HOST,
+            born_time_ms=self.clock.now_ms(),
+            properties=properties.encode(found),
         )
-        half = self.transactions.prepare(message, {name: value for name, value in found.items() if value is not None})
+        half = self.transactions.prepare(
+            message, {name: value for name, value in found.items() if value is not None}
+        )
         assert half is not None
         (place,) = self.own.put(half)
         self.sent_ms[key] = self.clock.now_ms()
@@ -223,7 +244,9 @@ class TransactionsMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.events)
     @rule(data=st.data(), kind=st.sampled_from([COMMIT, ROLLBACK]))
     def say(self, data: st.DataObject, kind: TransactionType) -> None:
-        """By any copy of the half message that there is, whether the transaction ended before or not."""
+        """By any copy of the half message that there is, whether the transaction ended before or
+        not.
+        """
         key = data.draw(st.sampled_from(sorted(self.states())))
         _, log_offset = data.draw(st.sampled_from(self.copies(key)))
         half = self.store.reads.message_at(LogOffset(log_offset))
@@ -232,19 +255,29 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.own.puts.clear()
         try:
             self.transactions.end(half, kind)
-        except RequestRefused:
+        except RefusedError:
             assert before.state in (State.COMMITTED, State.ROLLED_BACK) or not self.can_be_seen(key)
         else:
             assert before.state in (State.PENDING, State.GIVEN_UP)
             assert self.can_be_seen(key)
             ((_, places),) = self.own.puts
-            self.happened(key, places[0], State.COMMITTED if kind is COMMIT else State.ROLLED_BACK, before.checks)
+            self.happened(
+                key,
+                places[0],
+                State.COMMITTED if kind is COMMIT else State.ROLLED_BACK,
+                before.checks,
+            )
 
     # -- what the broker does
 
-    @rule(is_online=st.booleans(), wait_ms=st.sampled_from([INTERVAL_MS, 4 * INTERVAL_MS, 2 * 3_600_000]))
+    @rule(
+        is_online=st.booleans(),
+        wait_ms=st.sampled_from([INTERVAL_MS, 4 * INTERVAL_MS, 2 * 3_600_000]),
+    )
     def go_round(self, is_online: bool, wait_ms: int) -> None:
-        """Time passes, and producers are asked about what they said nothing of, if they are there."""
+        """Time passes, and producers are asked about what they said nothing of, if they are
+        there.
+        """
         self.clock.advance_ms(wait_ms)
         self.checks.is_online = is_online
         self.tick()
@@ -269,26 +302,45 @@ class TransactionsMachine(RuleBasedStateMachine):
             age_ms = self.clock.now_ms() - self.sent_ms[key]
             if event.checks >= CHECKS_MAX or (age_ms > 3_600_000 and not self.checks.is_online):
                 given_up.add(key)
-            elif self.checks.is_online and age_ms > (IMMUNITY_S * 1000 if key in self.immune else TIMEOUT_MS):
+            elif self.checks.is_online and age_ms > (
+                IMMUNITY_S * 1000 if key in self.immune else TIMEOUT_MS
+            ):
                 expected.add(key)
         assert sorted(asked) == sorted(expected)
         for messages, places in self.own.puts:
             self.note_own(messages, places, before, expected, given_up)
-        assert {key for key, event in self.states().items() if event.state is State.GIVEN_UP and before[key] is not event} == given_up
+        assert {
+            key
+            for key, event in self.states().items()
+            if event.state is State.GIVEN_UP and before[key] is not event
+        } == given_up
 
     def note_own(
-        self, messages: Sequence[Message], places: Sequence[Appended], before: dict[str, Event], asked: set[str], given_up: set[str]
+        self,
+        messages: Sequence[MessageRecord],
+        places: Sequence[Appended],
+        before: dict[str, Event],
+        asked: set[str],
+        given_up: set[str],
     ) -> None:
-        """What a write of the broker's own made so: a copy, an end that was lost before, or that a transaction was given up."""
+        """What a write of the broker's own made so: a copy, an end that was lost before, or that a
+        transaction was given up.
+        """
         first = properties.parse(bytes(messages[0].properties))
         if bytes(messages[0].topic) == HALF_TOPIC.encode():
             key = first[properties.UNIQUE_KEY]
             assert before[key].state is State.PENDING
-            self.happened(key, places[0], State.PENDING, before[key].checks + (key in asked), is_copy=True)
+            self.happened(
+                key, places[0], State.PENDING, before[key].checks + (key in asked), is_copy=True
+            )
         elif bytes(messages[-1].topic) == OP_HALF_TOPIC.encode():
             ended = {int(each) for each in bytes(messages[-1].body).decode().split(",") if each}
-            (key,) = (key for key in self.states() if ended & {copy[0] for copy in self.copies(key)})
-            if before[key].state is not State.COMMITTED:  # of which the word was lost, and is written again
+            (key,) = (
+                key for key in self.states() if ended & {copy[0] for copy in self.copies(key)}
+            )
+            if (
+                before[key].state is not State.COMMITTED
+            ):  # of which the word was lost, and is written again
                 assert key in given_up
                 self.happened(key, places[-1], State.GIVEN_UP, before[key].checks)
 
@@ -303,7 +355,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.own.puts.clear()
         try:
             self.transactions.resume(half)
-        except RequestRefused:
+        except RefusedError:
             assert before.state in (State.COMMITTED, State.ROLLED_BACK) or not self.can_be_seen(key)
         else:
             assert before.state in (State.PENDING, State.GIVEN_UP)
@@ -336,7 +388,9 @@ class TransactionsMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def crash(self, data: st.DataObject) -> None:
         """The end of the log is gone, from any record on that was not flushed."""
-        self.cut_off(data.draw(st.sampled_from([*self.unsafe_records(), int(self.store.log.end_offset)])))
+        self.cut_off(
+            data.draw(st.sampled_from([*self.unsafe_records(), int(self.store.log.end_offset)]))
+        )
 
     @precondition(lambda self: self.unsafe_records())
     @rule()
@@ -346,7 +400,9 @@ class TransactionsMachine(RuleBasedStateMachine):
 
     def unsafe_records(self) -> list[int]:
         end = self.store.log.end_offset
-        scan = self.store.log.scan(LogOffset(self.flushed), end, check_body=False, check_record=False)
+        scan = self.store.log.scan(
+            LogOffset(self.flushed), end, check_body=False, check_record=False
+        )
         return [int(record.log_offset) for record in scan]
 
     def cut_off(self, cut: int) -> None:
@@ -367,11 +423,16 @@ class TransactionsMachine(RuleBasedStateMachine):
     def what_is_open_is_known(self) -> None:
         self.transactions.follow()
         committed = {key for key, event in self.states().items() if event.state is State.COMMITTED}
-        halves = [self.store.reads.message_at(LogOffset(half.log_offset)) for half in self.transactions.pending]
+        halves = [
+            self.store.reads.message_at(LogOffset(half.log_offset))
+            for half in self.transactions.pending
+        ]
         known = {half.properties()[properties.UNIQUE_KEY] for half in halves if half is not None}
         assert len(halves) == len(known)
         assert self.pending_keys() <= known
-        assert known <= self.pending_keys() | committed  # of which the word may have been lost, if not the message
+        assert (
+            known <= self.pending_keys() | committed
+        )  # of which the word may have been lost, if not the message
 
     @invariant()
     def consumers_see_each_committed_message_once_and_nothing_else(self) -> None:
@@ -396,5 +457,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         return found
 
 
-TransactionsMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TransactionsMachine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None
+)
 TestTransactions = TransactionsMachine.TestCase

@@ -1,7 +1,9 @@
-"""Mixed use of the client library for `ORBITMQ_SOAK_SECONDS` (an hour): memory, threads, tasks and descriptors stay flat, nothing is lost.
+"""Mixed use of the client library for `ORBITMQ_SOAK_SECONDS` (an hour): memory, threads, tasks and
+descriptors stay flat, nothing is lost.
 
-Producers come and go and send alone, together and in batches, members of groups come and go, in order and side by side, with listeners
-that fail now and then; the broker is restarted every few minutes. Prints one JSON report.
+Producers come and go and send alone, together and in batches, members of groups come and go, in
+order and side by side, with listeners that fail now and then; the broker is restarted every few
+minutes. Prints one JSON report.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from typing import NamedTuple
 
 import pytest
 
-from orbitmq.client.lite_pull_consumer import LitePullConsumer, LitePullSettings
+from orbitmq.client.consumer.lite_pull_consumer import LitePullConsumer, LitePullSettings
+from orbitmq.client.consumer.push_consumer import ConsumerSettings, PushConsumer
 from orbitmq.client.messages import Message, ReceivedMessage
-from orbitmq.client.producer import Producer
-from orbitmq.client.push_consumer import ConsumerSettings, PushConsumer
+from orbitmq.client.producer.producer import Producer
 from orbitmq.common.errors import OrbitError
 from orbitmq.protocol.bodies.subscriptions import ConsumeFromWhere
 from orbitmq.testing import LocalCluster
@@ -49,11 +51,15 @@ def state() -> State:
     gc.collect()
     resident = int(Path("/proc/self/status").read_text().split("VmRSS:")[1].split()[0]) / 1024
     descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
-    return State(round(resident, 1), descriptors, threading.active_count(), len(asyncio.all_tasks()))
+    return State(
+        round(resident, 1), descriptors, threading.active_count(), len(asyncio.all_tasks())
+    )
 
 
 class Numbers:
-    """A set of small numbers that takes a byte for each, so that this test's own memory does not hide a leak."""
+    """A set of small numbers that takes a byte for each, so that this test's own memory does not
+    hide a leak.
+    """
 
     def __init__(self) -> None:
         self._marks = bytearray()
@@ -98,7 +104,10 @@ class Soak:
         numbers = range(self.sent, self.sent + self.choose.randrange(1, 64))
         self.sent = numbers.stop
         body = self.choose.randbytes(self.choose.choice([10, 300, 6_000]))
-        messages = [Message("T", b"%d " % number + body, tags=f"t{number % 3}", keys=[f"k{number}"]) for number in numbers]
+        messages = [
+            Message("T", b"%d " % number + body, tags=f"t{number % 3}", keys=[f"k{number}"])
+            for number in numbers
+        ]
         try:
             if self.choose.random() < 0.3:
                 await producer.send_batch(messages)
@@ -120,17 +129,28 @@ class Soak:
     async def push(self, kind: str, settings: ConsumerSettings) -> None:
         """Members of a group that come and go, until all is consumed."""
         while self.is_open(kind):
-            consumer = PushConsumer(self.mq.name_server, kind, lambda message: self.take(kind, message), settings=settings)
+            consumer = PushConsumer(
+                self.mq.name_server,
+                kind,
+                lambda message: self.take(kind, message),
+                settings=settings,
+            )
             consumer.subscribe("T")
-            with contextlib.suppress(OrbitError):  # a cluster that is away at the start is tried again
+            with contextlib.suppress(
+                OrbitError
+            ):  # a cluster that is away at the start is tried again
                 async with consumer:
-                    await asyncio.sleep(self.choose.uniform(5, 30) if time.monotonic() < self.end else 2)
+                    await asyncio.sleep(
+                        self.choose.uniform(5, 30) if time.monotonic() < self.end else 2
+                    )
 
     async def poll(self) -> None:
         settings = LitePullSettings(consume_from=FIRST)
         while self.is_open("lite"):
             with contextlib.suppress(OrbitError):
-                async with LitePullConsumer(self.mq.name_server, "lite", settings=settings) as consumer:
+                async with LitePullConsumer(
+                    self.mq.name_server, "lite", settings=settings
+                ) as consumer:
                     consumer.subscribe("T")
                     until = time.monotonic() + self.choose.uniform(5, 30)
                     while time.monotonic() < until and self.is_open("lite"):
@@ -150,7 +170,9 @@ class Soak:
             asyncio.create_task(self.send()),
             asyncio.create_task(self.push("push", settings)),
             asyncio.create_task(self.push("push", settings)),
-            asyncio.create_task(self.push("in-order", ConsumerSettings(consume_from=FIRST, in_order=True))),
+            asyncio.create_task(
+                self.push("in-order", ConsumerSettings(consume_from=FIRST, in_order=True))
+            ),
             asyncio.create_task(self.poll()),
             asyncio.create_task(self.restart()),
         ]

@@ -1,4 +1,5 @@
-"""Mixed load on a name server for `ORBITMQ_SOAK_SECONDS` (an hour): memory and descriptors stay flat, nobody is refused.
+"""Mixed load on a name server for `ORBITMQ_SOAK_SECONDS` (an hour): memory and descriptors stay
+flat, nobody is refused.
 
 Brokers come, change and go, clients connect, ask and leave, frames are cut. Prints one JSON report.
 """
@@ -26,12 +27,24 @@ GROWTH_MIB_MAX = 16.0
 
 def register(name: str, topics: int, counter: int) -> Request:
     table = {
-        topic: {"topicName": topic, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicFilterType": "SINGLE_TAG"}
+        topic: {
+            "topicName": topic,
+            "readQueueNums": 4,
+            "writeQueueNums": 4,
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+        }
         for topic in (f"topic-{number}" for number in range(topics))
     }
     wrapper = {"dataVersion": {"counter": counter, "timestamp": 1}, "topicConfigTable": table}
     body = {"filterServerList": [], "topicConfigSerializeWrapper": wrapper}
-    fields = {"brokerName": name, "brokerAddr": f"{name}:10911", "clusterName": "soak", "haServerAddr": f"{name}:10912", "brokerId": "0"}
+    fields = {
+        "brokerName": name,
+        "brokerAddr": f"{name}:10911",
+        "clusterName": "soak",
+        "haServerAddr": f"{name}:10912",
+        "brokerId": "0",
+    }
     return Request(103, fields, json.dumps(body).encode())
 
 
@@ -58,10 +71,14 @@ def test_memory_and_descriptors_stay_flat(tmp_path: Path) -> None:
             if choose.random() < 0.1:  # it goes and comes back
                 brokers[name].close()
                 brokers[name] = Connection(server.address)
-            refused += brokers[name].ask(register(name, choose.randrange(2, 200), requests)).code != 0
+            refused += (
+                brokers[name].ask(register(name, choose.randrange(2, 200), requests)).code != 0
+            )
             with Connection(server.address) as client:
                 for _ in range(20):
-                    refused += client.ask(Request(105, {"topic": f"topic-{choose.randrange(2)}"})).code not in (0, 17)
+                    refused += client.ask(
+                        Request(105, {"topic": f"topic-{choose.randrange(2)}"})
+                    ).code not in (0, 17)
                     requests += 1
             with socket.create_connection(("127.0.0.1", server.port)) as bad:
                 bad.sendall(choose.randbytes(choose.randrange(1, 200)))

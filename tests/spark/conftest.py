@@ -1,4 +1,4 @@
-"""One Spark for all tests that need it: starting it takes longer than most of them."""
+"""One Spark session for all tests: starting it takes longer than most of them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/spark/" in item.path.as_posix():
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.timeout(600))  # the first query of a session loads half of Spark
+            item.add_marker(
+                pytest.mark.timeout(600)
+            )  # the first query of a session loads half of Spark
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session with two cores in this process's JVM."""
-    session = runtime.session("local[2]", "tests", {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"})
+    session = runtime.session(
+        "local[2]",
+        "tests",
+        {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"},
+    )
     yield session
     session.stop()

@@ -1,4 +1,6 @@
-"""What dies beside the driver, Python workers and brokers, costs a query nothing: files have every message once, a topic at least once."""
+"""Tests crashes of Python workers and brokers: files get every message once, topics at
+least once.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orbitmq.testing import LocalCluster
-from spark_faults_room import Command, Outcome, place_of
-from spark_room import Collected, expected, messages_in, read_stream, sent, wait_until
+from support.spark.faults import Command, Outcome, place_of
+from support.spark.messages import Collected, expected, messages_in, read_stream, sent, spark_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +33,9 @@ checkpoint: checkpoint
 """
 
 
-ONCE = BOTH_SINKS.replace("topic: to", "topic: to, deliveryGuarantee: exactly-once").replace("  - {{format: parquet, path: rows}}\n", "")
+ONCE = BOTH_SINKS.replace("topic: to", "topic: to, deliveryGuarantee: exactly-once").replace(
+    "  - {{format: parquet, path: rows}}\n", ""
+)
 
 
 def bodies(mq: LocalCluster) -> list[str]:
@@ -43,12 +47,16 @@ def places(mq: LocalCluster) -> list[str]:
 
 
 @pytest.mark.timeout(1200)
-def test_workers_that_die_leave_nothing_behind_where_rows_are_delivered_exactly_once(tmp_path: Path) -> None:
+def test_workers_that_die_leave_nothing_behind_where_rows_are_delivered_exactly_once(
+    tmp_path: Path,
+) -> None:
     with LocalCluster(topics={"from": 2, "to": 2}) as mq:
         sent(mq.name_server, "from", COUNT)
         file = tmp_path / "once.yaml"
         file.write_text(ONCE.format(name_server=mq.name_server, batch=BATCH))
-        command = Command(tmp_path / "command", "pipeline", "run", str(file), "--once", "--master", "local[2,4]")
+        command = Command(
+            tmp_path / "command", "pipeline", "run", str(file), "--once", "--master", "local[2,4]"
+        )
         command.run(faults="read@3=worker,write@3=worker,write@6=worker")
         assert command.came_to() >= {"read-3", "write-3", "write-6"}
         outcome = Outcome.of(places(mq), bodies(mq))
@@ -57,12 +65,16 @@ def test_workers_that_die_leave_nothing_behind_where_rows_are_delivered_exactly_
 
 
 @pytest.mark.timeout(1200)
-def test_workers_that_die_reading_and_writing_are_replaced(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_workers_that_die_reading_and_writing_are_replaced(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     with LocalCluster(topics={"from": 2, "to": 2}) as mq:
         sent(mq.name_server, "from", COUNT)
         file = tmp_path / "both.yaml"
         file.write_text(BOTH_SINKS.format(name_server=mq.name_server, batch=BATCH))
-        command = Command(tmp_path / "command", "pipeline", "run", str(file), "--once", "--master", "local[2,4]")
+        command = Command(
+            tmp_path / "command", "pipeline", "run", str(file), "--once", "--master", "local[2,4]"
+        )
         command.run(faults="read@3=worker,write@3=worker")
         assert command.came_to() >= {"read-3", "write-3"}
         wanted, in_topic = places(mq), bodies(mq)
@@ -74,15 +86,23 @@ def test_workers_that_die_reading_and_writing_are_replaced(request: pytest.Fixtu
     of_topic.tell("workers killed, to a topic")
     assert of_files == Outcome(attempted=COUNT, delivered=COUNT, lost=0, duplicated=0)
     assert of_topic.lost == 0
-    assert 0 < of_topic.duplicated <= 2 * BATCH  # what the worker that died in `write` had sent
+    assert 0 < of_topic.duplicated <= 2 * BATCH  # sent by the worker that was killed in `write`
 
 
 @pytest.mark.timeout(1200)
-def test_a_broker_is_killed_and_started_again_under_running_queries(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_broker_is_killed_and_started_again_under_running_queries(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     with LocalCluster(topics={"from": 2, "to": 2}, processes=True) as mq:
 
         def stream() -> DataFrame:
-            return read_stream(spark, mq.name_server, subscribe="from", startingOffsets="earliest", maxOffsetsPerTrigger=BATCH)
+            return read_stream(
+                spark,
+                mq.name_server,
+                subscribe="from",
+                startingOffsets="earliest",
+                maxOffsetsPerTrigger=BATCH,
+            )
 
         collected = Collected(spark, tmp_path / "files")
         sent(mq.name_server, "from", COUNT)
@@ -92,15 +112,15 @@ def test_a_broker_is_killed_and_started_again_under_running_queries(spark: Spark
         to_topic = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
         try:
             for kill in range(2):
-                wait_until(lambda: min(progress(to_files), progress(to_topic)) > 0, to_files)
+                spark_until(lambda: min(progress(to_files), progress(to_topic)) > 0, to_files)
                 before = progress(to_files)
                 mq.kill()
                 mq.restart()
                 sent(mq.name_server, "from", COUNT, first=COUNT * (kill + 1))
-                wait_until(lambda before=before: progress(to_files) > before, to_files)  # type: ignore[misc]
+                spark_until(lambda before=before: progress(to_files) > before, to_files)  # type: ignore[misc]
             wanted = places(mq)
-            wait_until(lambda: progress(to_files) >= len(wanted), to_files)
-            wait_until(lambda: set(bodies(mq)) >= set(wanted), to_topic)
+            spark_until(lambda: progress(to_files) >= len(wanted), to_files)
+            spark_until(lambda: set(bodies(mq)) >= set(wanted), to_topic)
         finally:
             to_files.stop()
             to_topic.stop()
@@ -116,5 +136,5 @@ def test_a_broker_is_killed_and_started_again_under_running_queries(spark: Spark
 
 
 def progress(query: object) -> int:
-    """How many rows a query has read in batches that are done."""
+    """Return the number of rows read in finished batches."""
     return sum(each["numInputRows"] for each in query.recentProgress)  # type: ignore[attr-defined]

@@ -1,4 +1,6 @@
-"""A driver that is SIGKILLed at every point of a batch and started again on its checkpoint: files have all once, a topic at least once."""
+"""Tests a driver that is SIGKILLed at every point of a batch and restarted: files get every message
+once, topics at least once.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orbitmq.testing import LocalCluster
-from spark_faults_room import Command, Outcome, copy_pipeline, place_of
-from spark_room import as_row, messages_in, rows_of, sent
+from support.spark.faults import Command, Outcome, copy_pipeline, place_of
+from support.spark.messages import as_row, messages_in, rows_of, sent
 
 pytestmark = pytest.mark.crash
 BATCH = 50
@@ -17,7 +19,11 @@ SENT_AT_LAST = 40
 SOURCE_POINTS = ("latestOffset", "partitions", "read", "sourceCommit")
 FILE_POINTS = ("fileWrite", "beforeFileCommit", "afterFileCommit")
 SINK_POINTS = ("write", "beforeSinkCommit", "afterSinkCommit")
-BEFORE_WRITE = {"latestOffset", "partitions", "sourceCommit"}  # no row of a batch is on its way then
+BEFORE_WRITE = {
+    "latestOffset",
+    "partitions",
+    "sourceCommit",
+}  # no row of a batch is in flight then
 
 
 def send_more(mq: LocalCluster, count: int) -> None:
@@ -25,11 +31,25 @@ def send_more(mq: LocalCluster, count: int) -> None:
 
 
 @pytest.mark.timeout(3600)  # eight starts of Spark
-def test_an_archive_whose_driver_is_killed_at_every_point_has_every_message_once(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_an_archive_whose_driver_is_killed_at_every_point_has_every_message_once(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     points = (*SOURCE_POINTS, *FILE_POINTS)
     with LocalCluster(topics={"from": 2}) as mq:
         folder = tmp_path / "files"
-        job = ("spark", "archive", "from", "--to", str(folder), "-n", mq.name_server, "--consumer-group", "archive", "--master", "local[2]")
+        job = (
+            "spark",
+            "archive",
+            "from",
+            "--to",
+            str(folder),
+            "-n",
+            mq.name_server,
+            "--consumer-group",
+            "archive",
+            "--master",
+            "local[2]",
+        )
         limits = ("--option", f"maxOffsetsPerTrigger={BATCH}", "--option", "minPartitions=2")
         command = Command(tmp_path / "command", *job, *limits, "--every", "0s")
         for point in points:
@@ -41,27 +61,42 @@ def test_an_archive_whose_driver_is_killed_at_every_point_has_every_message_once
 
     spark = request.getfixturevalue("spark")
     rows = rows_of(spark.read.parquet(str(folder)))
-    places = [[(row["brokerName"], row["queueId"], row["queueOffset"]) for row in each] for each in (wanted, rows)]
+    places = [
+        [(row["brokerName"], row["queueId"], row["queueOffset"]) for row in each]
+        for each in (wanted, rows)
+    ]
     outcome = Outcome.of(*places)
-    written = spark.read.parquet(*map(str, folder.glob("date=*/*.parquet"))).count()  # files that do not count included
-    outcome.tell("driver killed, to Parquet", kills=len(points), rows_in_files_that_do_not_count=written - outcome.delivered)
+    written = spark.read.parquet(
+        *map(str, folder.glob("date=*/*.parquet"))
+    ).count()  # includes files that the log does not list
+    outcome.tell(
+        "driver killed, to Parquet",
+        kills=len(points),
+        rows_in_files_that_do_not_count=written - outcome.delivered,
+    )
     assert outcome == Outcome(attempted=len(wanted), delivered=len(wanted), lost=0, duplicated=0)
     assert len(wanted) == len(points) * SENT_BEFORE_EACH_KILL + SENT_AT_LAST
-    assert [{name: value for name, value in row.items() if name != "date"} for row in rows] == wanted
+    assert [
+        {name: value for name, value in row.items() if name != "date"} for row in rows
+    ] == wanted
 
 
 @pytest.mark.timeout(3600)  # eight starts of Spark
-def test_a_topic_whose_driver_is_killed_at_every_point_misses_nothing_and_repeats_at_most_the_batch_at_hand(tmp_path: Path) -> None:
+def test_a_topic_whose_driver_is_killed_at_every_point_misses_nothing_and_repeats_at_most_the_batch_at_hand(
+    tmp_path: Path,
+) -> None:
     points = (*SOURCE_POINTS, *SINK_POINTS)
     with LocalCluster(topics={"from": 2, "to": 2}) as mq:
         file = tmp_path / "copy.yaml"
         file.write_text(copy_pipeline(mq.name_server, BATCH))
-        command = Command(tmp_path / "command", "pipeline", "run", str(file), "--master", "local[2,4]")
+        command = Command(
+            tmp_path / "command", "pipeline", "run", str(file), "--master", "local[2,4]"
+        )
         repeated: dict[str, int] = {}
         for point, before in zip(points, (None, *points), strict=False):
             send_more(mq, SENT_BEFORE_EACH_KILL)
             command.killed_at(point)
-            if before is not None:  # what it cost shows in the next run
+            if before is not None:  # its cost shows in the next run
                 repeated[before] = outcome_of(mq).duplicated - sum(repeated.values())
         send_more(mq, SENT_AT_LAST)
         command.run("--once")
@@ -77,9 +112,13 @@ def test_a_topic_whose_driver_is_killed_at_every_point_misses_nothing_and_repeat
     assert all(count <= BATCH for count in repeated.values())
     assert not any(repeated[point] for point in BEFORE_WRITE)
     assert repeated["write"] > 0
-    assert repeated["beforeSinkCommit"] == repeated["afterSinkCommit"] == BATCH  # the whole batch is sent again
+    assert (
+        repeated["beforeSinkCommit"] == repeated["afterSinkCommit"] == BATCH
+    )  # the whole batch is sent again
 
 
 def outcome_of(mq: LocalCluster) -> Outcome:
     wanted = map(place_of, messages_in(mq.name_server, "from"))
-    return Outcome.of(wanted, (message.body.decode() for message in messages_in(mq.name_server, "to")))
+    return Outcome.of(
+        wanted, (message.body.decode() for message in messages_in(mq.name_server, "to"))
+    )

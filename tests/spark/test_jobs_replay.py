@@ -1,4 +1,6 @@
-"""`orbitmq spark replay`: what was chosen is sent once, holds what it held, and comes no faster than was said."""
+"""Tests `orbitmq spark replay`: selected messages are sent once, unchanged, and no faster than the
+rate.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli_room import Shell
 from orbitmq.blocking.producers import Producer
 from orbitmq.client.messages import Message, ReceivedMessage
 from orbitmq.message import properties
 from orbitmq.protocol.bodies.clients import MessageQueue
-from orbitmq.spark.jobs.steps import Stopped
+from orbitmq.spark.jobs.runner import JobStoppedError
 from orbitmq.spark.pipeline.stopping import StopRequest
 from orbitmq.testing import LocalCluster
-from spark_jobs_room import Recorder, content, steps_of
-from spark_room import messages_in, read
+from support.cli.commands import Shell
+from support.spark.jobs import Recorder, content, steps_of
+from support.spark.messages import messages_in, read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +35,7 @@ def mq() -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def orders(mq: LocalCluster) -> str:
-    """Messages with everything that an application may say of one."""
+    """Send messages with everything that an application may set."""
     mq.create_topic("orders", 2)
     with Producer(mq.name_server) as producer:
         for number in range(60):
@@ -50,11 +52,13 @@ def orders(mq: LocalCluster) -> str:
 
 
 @pytest.fixture(scope="module")
-def archive(spark: SparkSession, mq: LocalCluster, orders: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def archive(
+    spark: SparkSession, mq: LocalCluster, orders: str, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     folder = tmp_path_factory.mktemp("archive") / "orders"
-    read(spark, mq.name_server, subscribe=orders).selectExpr("*", "to_date(storeTimestamp) as date").write.partitionBy("date").parquet(
-        str(folder)
-    )
+    read(spark, mq.name_server, subscribe=orders).selectExpr(
+        "*", "to_date(storeTimestamp) as date"
+    ).write.partitionBy("date").parquet(str(folder))
     return folder
 
 
@@ -62,14 +66,18 @@ def contents(mq: LocalCluster, topic: str) -> Counter[object]:
     return Counter(map(content, messages_in(mq.name_server, topic)))
 
 
-def test_a_topic_is_sent_again_as_it_was_but_for_what_is_rocketmqs_own(spark: SparkSession, mq: LocalCluster, orders: str) -> None:
+def test_a_topic_is_sent_again_as_it_was_but_for_what_is_rocketmqs_own(
+    spark: SparkSession, mq: LocalCluster, orders: str
+) -> None:
     mq.create_topic("again", 3)
     told = Shell(mq.name_server).json("spark", "replay", "--from", orders, "--to", "again")
     size = sum(len(message.body) for message in messages_in(mq.name_server, orders))
     assert told == [{"from": "orders", "to": "again", "sent": 60, "body_bytes": size}]
     assert contents(mq, "again") == contents(mq, orders)
     plain = {name for message in messages_in(mq.name_server, orders) for name in message.properties}
-    assert {name for message in messages_in(mq.name_server, "again") for name in message.properties} <= plain
+    assert {
+        name for message in messages_in(mq.name_server, "again") for name in message.properties
+    } <= plain
     again: dict[str, list[ReceivedMessage]] = {}
     for message in messages_in(mq.name_server, "again"):
         if key := message.properties.get(properties.SHARDING_KEY):
@@ -77,27 +85,46 @@ def test_a_topic_is_sent_again_as_it_was_but_for_what_is_rocketmqs_own(spark: Sp
     assert [len({message.queue for message in of_key}) for of_key in again.values()] == [1] * 5
     before: dict[tuple[str | None, MessageQueue], list[bytes]] = {}
     for message in messages_in(mq.name_server, orders):
-        before.setdefault((message.properties.get(properties.SHARDING_KEY), message.queue), []).append(message.body)
+        before.setdefault(
+            (message.properties.get(properties.SHARDING_KEY), message.queue), []
+        ).append(message.body)
     for (key, _), bodies in before.items():  # those of one queue keep their order
         if key is not None:
             assert [message.body for message in again[key] if message.body in bodies] == bodies
 
 
-def test_times_keys_and_a_condition_choose_from_topic_and_archive_alike(mq: LocalCluster, orders: str, archive: Path) -> None:
+def test_times_keys_and_a_condition_choose_from_topic_and_archive_alike(
+    mq: LocalCluster, orders: str, archive: Path
+) -> None:
     shell = Shell(mq.name_server)
     messages = messages_in(mq.name_server, orders)
     times = sorted(message.stored_at_ms for message in messages)
     low, high = times[10], times[50]
-    limits = ("--since", f"@{low}", "--until", f"@{high}", "--keys", "shop-1", "--keys", "k8", "--filter", "tags = 'new' or tags is null")
+    limits = (
+        "--since",
+        f"@{low}",
+        "--until",
+        f"@{high}",
+        "--keys",
+        "shop-1",
+        "--keys",
+        "k8",
+        "--filter",
+        "tags = 'new' or tags is null",
+    )
     chosen = [
         message
         for message in messages
-        if low <= message.stored_at_ms < high and {"shop-1", "k8"} & set(message.keys) and message.tags in ("new", None)
+        if low <= message.stored_at_ms < high
+        and {"shop-1", "k8"} & set(message.keys)
+        and message.tags in ("new", None)
     ]
     assert 3 < len(chosen) < 30
     for topic, source in (("from-topic", orders), ("from-archive", str(archive))):
         mq.create_topic(topic, 1)
-        planned = shell.json("spark", "replay", "--from", source, "--to", topic, *limits, "--dry-run")
+        planned = shell.json(
+            "spark", "replay", "--from", source, "--to", topic, *limits, "--dry-run"
+        )
         assert planned == [
             {
                 "topic": orders,
@@ -109,37 +136,64 @@ def test_times_keys_and_a_condition_choose_from_topic_and_archive_alike(mq: Loca
             }
         ]
         assert messages_in(mq.name_server, topic) == []
-        assert shell.json("spark", "replay", "--from", source, "--to", topic, *limits)[0]["sent"] == len(chosen)
+        assert shell.json("spark", "replay", "--from", source, "--to", topic, *limits)[0][
+            "sent"
+        ] == len(chosen)
         assert contents(mq, topic) == Counter(map(content, chosen))
 
 
-def test_another_cluster_may_get_them_and_no_faster_than_the_rate(mq: LocalCluster, orders: str) -> None:
+def test_another_cluster_may_get_them_and_no_faster_than_the_rate(
+    mq: LocalCluster, orders: str
+) -> None:
     with LocalCluster(topics={"there": 2}) as other:
         began_s = time.monotonic()
-        result = Shell(mq.name_server).run("spark", "replay", "--from", orders, "--to", f"{other.name_server}/there", "--rate", "30/s")
+        result = Shell(mq.name_server).run(
+            "spark",
+            "replay",
+            "--from",
+            orders,
+            "--to",
+            f"{other.name_server}/there",
+            "--rate",
+            "30/s",
+        )
         took_s = time.monotonic() - began_s
         assert result.exit_code == 0, result.stderr
         assert contents(other, "there") == contents(mq, orders)
-    assert took_s >= (60 - 3) / 30  # what comes first need not wait
+    assert took_s >= (60 - 3) / 30  # the first portion is sent at once
     assert "sending to there: 60 messages" in result.stderr
 
 
-def test_what_cannot_be_replayed_is_said_in_one_sentence(mq: LocalCluster, orders: str, tmp_path: Path, spark: SparkSession) -> None:
+def test_what_cannot_be_replayed_is_said_in_one_sentence(
+    mq: LocalCluster, orders: str, tmp_path: Path, spark: SparkSession
+) -> None:
     shell = Shell(mq.name_server)
     to = ("--to", "again")
-    assert shell.fails("spark", "replay", "--from", "nobody", *to).startswith("orbitmq: no route to topic nobody")
+    assert shell.fails("spark", "replay", "--from", "nobody", *to).startswith(
+        "orbitmq: no route to topic nobody"
+    )
     missing = shell.fails("spark", "replay", "--from", str(tmp_path / "nothing"), *to)
     assert "Path does not exist" in missing
     assert "\tat " not in missing
     spark.range(3).write.parquet(str(tmp_path / "other"))
-    assert "it has no column topic, brokerName" in shell.fails("spark", "replay", "--from", str(tmp_path / "other"), *to)
-    wrong = shell.fails("spark", "replay", "--from", orders, *to, "--filter", "amount > 7").splitlines()[-1]
+    assert "missing column topic, brokerName" in shell.fails(
+        "spark", "replay", "--from", str(tmp_path / "other"), *to
+    )
+    wrong = shell.fails(
+        "spark", "replay", "--from", orders, *to, "--filter", "amount > 7"
+    ).splitlines()[-1]
     assert wrong.startswith("orbitmq: --filter: amount > 7: A column")
     assert "Did you mean" in wrong
-    assert "is no rate" in shell.fails("spark", "replay", "--from", orders, *to, "--rate", "fast", code=2)
-    assert "is neither a TOPIC" in shell.fails("spark", "replay", "--from", orders, "--to", "a/b", code=2)
-    unknown = shell.fails("spark", "replay", "--from", orders, *to, "--to-option", "maxMessageSise=1")
-    assert unknown == "orbitmq: option maxmessagesise is not known; did you mean maxMessageSize?\n"
+    assert "is no rate" in shell.fails(
+        "spark", "replay", "--from", orders, *to, "--rate", "fast", code=2
+    )
+    assert "is neither a TOPIC" in shell.fails(
+        "spark", "replay", "--from", orders, "--to", "a/b", code=2
+    )
+    unknown = shell.fails(
+        "spark", "replay", "--from", orders, *to, "--to-option", "maxMessageSise=1"
+    )
+    assert unknown == "orbitmq: unknown option maxmessagesise; did you mean maxMessageSize?\n"
 
 
 def test_a_step_that_is_stopped_is_cancelled_and_says_so(spark: SparkSession) -> None:
@@ -151,7 +205,7 @@ def test_a_step_that_is_stopped_is_cancelled_and_says_so(spark: SparkSession) ->
         stop.request()
         return slow.collect()
 
-    with pytest.raises(Stopped, match="it was stopped while counting"):
-        steps.do("counting", work, str)
+    with pytest.raises(JobStoppedError, match="stopped while counting"):
+        steps.run_step("counting", work, str)
     assert recorder.results == []
     assert spark.range(3).count() == 3

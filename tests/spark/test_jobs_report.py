@@ -1,4 +1,6 @@
-"""`orbitmq spark report`: its figures are those of a plain computation, and its page needs nothing else."""
+"""Tests `orbitmq spark report`: its figures match a plain computation, and its page is
+self-contained.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from cli_room import Shell
 from orbitmq.blocking.consumers import PullConsumer
 from orbitmq.blocking.producers import Producer
 from orbitmq.client.messages import Message, ReceivedMessage
 from orbitmq.testing import LocalCluster
-from spark_room import messages_in
+from support.cli.commands import Shell
+from support.spark.messages import messages_in
 
 pytestmark = pytest.mark.usefixtures("spark")
 RANKS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
@@ -37,7 +39,7 @@ def mq() -> Iterator[LocalCluster]:
 
 
 def percentile(values: Sequence[int], rank: float) -> float:
-    """With straight lines between values."""
+    """Return a percentile with linear interpolation."""
     ordered = sorted(values)
     place = rank * (len(ordered) - 1)
     low = int(place)
@@ -49,8 +51,12 @@ def figures(messages: Sequence[ReceivedMessage]) -> dict[str, Any]:
     sizes = [len(message.body) for message in messages]
     waits = [message.stored_at_ms - message.born_at_ms for message in messages]
     found: dict[str, Any] = {"messages": len(messages), "bytes": sum(sizes)}
-    found |= {f"size_{name}": pytest.approx(percentile(sizes, rank)) for name, rank in RANKS.items()}
-    return found | {f"latency_{name}_ms": pytest.approx(percentile(waits, rank)) for name, rank in RANKS.items()}
+    found |= {
+        f"size_{name}": pytest.approx(percentile(sizes, rank)) for name, rank in RANKS.items()
+    }
+    return found | {
+        f"latency_{name}_ms": pytest.approx(percentile(waits, rank)) for name, rank in RANKS.items()
+    }
 
 
 def check(row: dict[str, Any], messages: Sequence[ReceivedMessage]) -> None:
@@ -67,23 +73,50 @@ def test_figures_are_those_of_a_plain_computation(mq: LocalCluster) -> None:
     assert len(found["queues"]) == 6
     for row in found["queues"]:
         place = row["topic"], row["broker"], row["queue"]
-        check(row, [each for each in messages if (each.topic, each.queue.broker_name, each.queue.queue_id) == place])
+        check(
+            row,
+            [
+                each
+                for each in messages
+                if (each.topic, each.queue.broker_name, each.queue.queue_id) == place
+            ],
+        )
     assert len(found["tags"]) == len({(each.topic, each.tags) for each in messages})
     for row in found["tags"]:
-        check(row, [each for each in messages if (each.topic, each.tags or "") == (row["topic"], row["tag"])])
+        check(
+            row,
+            [
+                each
+                for each in messages
+                if (each.topic, each.tags or "") == (row["topic"], row["tag"])
+            ],
+        )
     width_ms = found["interval_ms"]
     for row in found["timeline"]:
-        inside = [each for each in messages if each.topic == row["topic"] and each.stored_at_ms // width_ms * width_ms == row["at_ms"]]
-        assert (row["messages"], row["bytes"]) == (len(inside), sum(len(each.body) for each in inside))
+        inside = [
+            each
+            for each in messages
+            if each.topic == row["topic"]
+            and each.stored_at_ms // width_ms * width_ms == row["at_ms"]
+        ]
+        assert (row["messages"], row["bytes"]) == (
+            len(inside),
+            sum(len(each.body) for each in inside),
+        )
         assert row["per_s"] == pytest.approx(len(inside) * 1000 / width_ms)
     assert sum(row["messages"] for row in found["timeline"]) == 200
-    assert (found["since_ms"], found["until_ms"]) == (min(e.stored_at_ms for e in messages), max(e.stored_at_ms for e in messages))
+    assert (found["since_ms"], found["until_ms"]) == (
+        min(e.stored_at_ms for e in messages),
+        max(e.stored_at_ms for e in messages),
+    )
     lag = sum(1 for each in messages if each.topic == "orders") - 4 * 3
-    assert [(row["topic"], row["group"], row["lag"]) for row in found["groups"]] == [("orders", "readers", lag)]
+    assert [(row["topic"], row["group"], row["lag"]) for row in found["groups"]] == [
+        ("orders", "readers", lag)
+    ]
 
 
 class Elements(HTMLParser):
-    """What a page is made of; an element that is not closed is an error."""
+    """Parses a page; an element that is not closed is an error."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -110,7 +143,9 @@ def test_a_page_has_plots_and_needs_nothing_else(mq: LocalCluster, tmp_path: Pat
     file = tmp_path / "report.html"
     messages = messages_in(mq.name_server, "orders")
     times = sorted(each.stored_at_ms for each in messages)
-    result = Shell(mq.name_server).run("spark", "report", "orders", "--since", f"@{times[20]}", "--html", str(file))
+    result = Shell(mq.name_server).run(
+        "spark", "report", "orders", "--since", f"@{times[20]}", "--html", str(file)
+    )
     assert result.exit_code == 0, result.stderr
     count = sum(each.stored_at_ms >= times[20] for each in messages)
     assert result.stdout.splitlines()[3].split()[:2] == ["orders", str(count)]
@@ -127,9 +162,13 @@ def test_a_page_has_plots_and_needs_nothing_else(mq: LocalCluster, tmp_path: Pat
 
 def test_a_time_without_messages_is_no_error(mq: LocalCluster, tmp_path: Path) -> None:
     file = tmp_path / "empty.html"
-    (found,) = Shell(mq.name_server).json("spark", "report", "clicks", "--until", "@1", "--html", str(file))
+    (found,) = Shell(mq.name_server).json(
+        "spark", "report", "clicks", "--until", "@1", "--html", str(file)
+    )
     assert found["topics"] == found["timeline"] == []
     assert "no messages" in file.read_text()
     assert "no route to topic nobody" in Shell(mq.name_server).fails("spark", "report", "nobody")
-    wrong = Shell(mq.name_server).fails("spark", "report", "clicks", "--html", str(tmp_path / "no" / "x.html"))
+    wrong = Shell(mq.name_server).fails(
+        "spark", "report", "clicks", "--html", str(tmp_path / "no" / "x.html")
+    )
     assert "--html" in wrong.splitlines()[-1]

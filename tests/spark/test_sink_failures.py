@@ -1,4 +1,6 @@
-"""Rows survive what happens to brokers: nothing is lost as long as there is time, and then one sentence tells."""
+"""Tests writes while brokers fail: nothing is lost until the retry timeout, and then one sentence
+says so.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +12,33 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pytest
 
-from orbitmq.common.errors import SendFailed
-from orbitmq.spark import sender
-from orbitmq.spark.row_sending import send_rows
-from orbitmq.spark.sink_options import SinkOptions
+from orbitmq.common.errors import SendFailedError
+from orbitmq.spark.sink import sender
+from orbitmq.spark.sink.options import SinkOptions
+from orbitmq.spark.sink.task_sender import send_rows
 from orbitmq.testing import LocalCluster
-from spark_room import messages_in
+from support.spark.messages import messages_in
 
 PLACE = "of partition 0"
 
 
 def options(mq: LocalCluster, **more: str) -> SinkOptions:
-    return SinkOptions.of({"nameServer": mq.name_server, "topic": "T", "batchMessages": "50", "requestTimeout": "3s", **more})
+    return SinkOptions.of(
+        {
+            "nameServer": mq.name_server,
+            "topic": "T",
+            "batchMessages": "50",
+            "requestTimeout": "3s",
+            **more,
+        }
+    )
 
 
 def numbered(count: int, first: int = 0, **columns: str) -> pa.RecordBatch:
     bodies = [str(number) for number in range(first, first + count)]
-    return pa.record_batch({"body": bodies, **{name: [value] * count for name, value in columns.items()}})
+    return pa.record_batch(
+        {"body": bodies, **{name: [value] * count for name, value in columns.items()}}
+    )
 
 
 def found(mq: LocalCluster) -> list[int]:
@@ -35,7 +47,7 @@ def found(mq: LocalCluster) -> list[int]:
 
 @contextmanager
 def once_sent_again(react: Callable[[], None]) -> Iterator[None]:
-    """Do something as soon as the sender has found that a broker fails."""
+    """Run an action as soon as the sender notices that a broker fails."""
     is_time = threading.Event()
 
     class Waiting(logging.Handler):
@@ -91,7 +103,7 @@ def test_what_a_silent_network_swallows_is_sent_again() -> None:
         assert done.messages == 200
         numbers = found(mq)
         assert set(numbers) == set(range(200))
-        assert len(numbers) >= 200  # some may be there twice: the broker had them, and nobody heard of it
+        assert len(numbers) >= 200  # duplicates: the broker stored them, but its reply was lost
 
 
 def test_another_broker_takes_what_one_cannot() -> None:
@@ -110,7 +122,12 @@ def test_a_broker_that_stays_away_is_told_with_topic_name_and_cause() -> None:
         kept = options(mq, retryTimeout="500ms")
         send_rows(kept, [numbered(100)], PLACE)
         mq.stop_broker()
-        said = r"a message to topic T was not sent: broker-a: cannot connect to 127.0.0.1:\d+: Connection refused.*"
+        said = (
+            r"a message to topic T was not sent: broker-a: cannot connect to 127.0.0.1:\d+:"
+            r" Connection refused.*"
+        )
         for batch in (numbered(100), numbered(1, shardingKey="k")):
-            with pytest.raises(SendFailed, match=said + r"; tried \d+ times in 0.5 s \(option retryTimeout\)$"):
+            with pytest.raises(
+                SendFailedError, match=said + r"; tried \d+ times in 0.5 s \(option retryTimeout\)$"
+            ):
                 send_rows(kept, [batch], PLACE)

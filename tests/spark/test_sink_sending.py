@@ -1,4 +1,6 @@
-"""What a task does with its rows: all arrive as they were said, in batches or alone, or one sentence says why not."""
+"""Tests how a task sends its rows: all arrive unchanged, in batches or alone, or one sentence says
+why not.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ import pyarrow as pa
 import pytest
 
 from orbitmq.client.messages import Message, ReceivedMessage
-from orbitmq.client.producer import by_sharding_key
-from orbitmq.common.errors import MessageIllegal, RequestRefused, SendFailed
+from orbitmq.client.producer.producer import by_sharding_key
+from orbitmq.common.errors import InvalidMessageError, RequestRefusedError, SendFailedError
 from orbitmq.message import flags
-from orbitmq.spark.row_sending import send_rows
-from orbitmq.spark.sender import Sent
-from orbitmq.spark.sink_options import SinkOptions
+from orbitmq.spark.sink.options import SinkOptions
+from orbitmq.spark.sink.sender import SendStats
+from orbitmq.spark.sink.task_sender import send_rows
 from orbitmq.testing import LocalCluster
-from spark_room import messages_in
+from support.spark.messages import messages_in
 
 MAP = pa.map_(pa.string(), pa.string())
 PLACE = "of partition 0"
@@ -32,13 +34,13 @@ def mq() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def topic(mq: LocalCluster, request: pytest.FixtureRequest) -> str:
-    """A topic of the test's own, with 3 queues on each broker."""
+    """Create a topic for the test, with 3 queues per broker."""
     name = request.node.name.replace("[", "-").replace("]", "")[:100]
     mq.create_topic(name, 3)
     return str(name)
 
 
-def sent(mq: LocalCluster, *batches: pa.RecordBatch, **options: object) -> Sent:
+def sent(mq: LocalCluster, *batches: pa.RecordBatch, **options: object) -> SendStats:
     texts = {"nameServer": mq.name_server, **{name: str(value) for name, value in options.items()}}
     return send_rows(SinkOptions.of(texts), batches, PLACE).sent
 
@@ -51,11 +53,19 @@ def numbers(messages: list[ReceivedMessage]) -> list[int]:
     return sorted(int(message.body) for message in messages)
 
 
-WAYS = [{}, {"batchMessages": 1}, {"batchMessages": 2}, {"batchBytes": 200}, {"maxInFlightBytes": 1}]
+WAYS = [
+    {},
+    {"batchMessages": 1},
+    {"batchMessages": 2},
+    {"batchBytes": 200},
+    {"maxInFlightBytes": 1},
+]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: next(iter(way), "default"))
-def test_every_column_arrives_in_batches_and_alone(mq: LocalCluster, topic: str, way: dict[str, object]) -> None:
+def test_every_column_arrives_in_batches_and_alone(
+    mq: LocalCluster, topic: str, way: dict[str, object]
+) -> None:
     text = "größer 東京 🚀"
     batch = pa.record_batch(
         {
@@ -71,10 +81,23 @@ def test_every_column_arrives_in_batches_and_alone(mq: LocalCluster, topic: str,
     found = {message.body: message for message in messages_in(mq.name_server, topic)}
     assert found.keys() == {b"\0\1\2", text.encode(), b"plain"}
     first, second, third = found[b"\0\1\2"], found[text.encode()], found[b"plain"]
-    assert (first.keys, first.tags, first.properties["x"], first.properties[text]) == (("a", "b"), "t", "1", text)
-    assert (second.keys, second.tags, second.properties.get("y")) == (tuple(text.split()), text, None)
+    assert (first.keys, first.tags, first.properties["x"], first.properties[text]) == (
+        ("a", "b"),
+        "t",
+        "1",
+        text,
+    )
+    assert (second.keys, second.tags, second.properties.get("y")) == (
+        tuple(text.split()),
+        text,
+        None,
+    )
     assert (third.keys, third.tags) == ((), None)
-    assert [message.properties.get("__SHARDINGKEY") for message in (first, second, third)] == ["s", None, text]
+    assert [message.properties.get("__SHARDINGKEY") for message in (first, second, third)] == [
+        "s",
+        None,
+        text,
+    ]
     assert len({message.msg_id for message in found.values()}) == 3
 
 
@@ -89,8 +112,10 @@ def test_rows_go_to_the_topic_that_each_names(mq: LocalCluster, topic: str) -> N
 
 
 def test_many_rows_need_few_requests_and_reach_all_queues(mq: LocalCluster, topic: str) -> None:
-    done = sent(mq, *(numbered(5_000, 5_000 * part) for part in range(4)), topic=topic, batchMessages=1_000)
-    assert done == Sent(messages=20_000, requests=20)
+    done = sent(
+        mq, *(numbered(5_000, 5_000 * part) for part in range(4)), topic=topic, batchMessages=1_000
+    )
+    assert done == SendStats(messages=20_000, requests=20)
     found = messages_in(mq.name_server, topic)
     assert numbers(found) == list(range(20_000))
     assert len({message.queue for message in found}) == 6
@@ -101,11 +126,17 @@ def test_large_bodies_arrive_compressed_or_not(mq: LocalCluster, topic: str) -> 
     soft = b"compressible " * 10_000
     batch = pa.record_batch({"body": pa.array([noise, b"small", soft, noise[: 1 << 20]])})
     sent(mq, batch, topic=topic)
-    assert all(message.stored.size > len(message.body) for message in messages_in(mq.name_server, topic))
+    assert all(
+        message.stored.size > len(message.body) for message in messages_in(mq.name_server, topic)
+    )
     for kind in ("zlib", "lz4", "zstd"):
-        sent(mq, pa.record_batch({"body": pa.array([b"small", soft])}), topic=topic, compression=kind)
+        sent(
+            mq, pa.record_batch({"body": pa.array([b"small", soft])}), topic=topic, compression=kind
+        )
     found = messages_in(mq.name_server, topic)
-    assert sorted(message.body for message in found) == sorted([noise, noise[: 1 << 20], *[b"small", soft] * 4])
+    assert sorted(message.body for message in found) == sorted(
+        [noise, noise[: 1 << 20], *[b"small", soft] * 4]
+    )
     packed = [message.stored for message in found if message.stored.size < len(message.body)]
     assert sorted(stored.sys_flag for stored in packed) == sorted(flags.CompressionType)
 
@@ -113,12 +144,15 @@ def test_large_bodies_arrive_compressed_or_not(mq: LocalCluster, topic: str) -> 
 def test_rows_of_a_key_are_in_one_queue_in_their_order(mq: LocalCluster, topic: str) -> None:
     chance = random.Random(7)
     keys = [f"key-{chance.randrange(40)}" for _ in range(3_000)]
-    sizes = [chance.choice([1, 1, 1, 900]) for _ in keys]  # some go alone
+    sizes = [chance.choice([1, 1, 1, 900]) for _ in keys]  # some are sent alone
     bodies = [b"%05d" % number + bytes(size) for number, size in enumerate(sizes)]
     parts = [slice(begin, begin + 500) for begin in range(0, 3_000, 500)]
     sent(
         mq,
-        *(pa.record_batch({"body": pa.array(bodies[part]), "shardingKey": pa.array(keys[part])}) for part in parts),
+        *(
+            pa.record_batch({"body": pa.array(bodies[part]), "shardingKey": pa.array(keys[part])})
+            for part in parts
+        ),
         **{"topic": topic, "batchMessages": 10, "compression": "zlib", "compressOver": 500},
     )
     found = messages_in(mq.name_server, topic)
@@ -129,7 +163,10 @@ def test_rows_of_a_key_are_in_one_queue_in_their_order(mq: LocalCluster, topic: 
         key = message.properties["__SHARDINGKEY"]
         assert message.queue == by_sharding_key(queues, Message(topic, b"x", sharding_key=key))
         by_key[key].append(message.body)
-    assert {key: [body for body, other in zip(bodies, keys, strict=True) if other == key] for key in set(keys)} == by_key
+    assert {
+        key: [body for body, other in zip(bodies, keys, strict=True) if other == key]
+        for key in set(keys)
+    } == by_key
 
 
 def test_a_namespace_stands_before_topics_at_the_brokers_only(mq: LocalCluster) -> None:
@@ -142,24 +179,48 @@ def test_a_namespace_stands_before_topics_at_the_brokers_only(mq: LocalCluster) 
 
 
 def test_nobody_is_connected_to_for_no_rows() -> None:
-    assert send_rows(SinkOptions.of({"nameServer": "127.0.0.1:1", "topic": "T"}), [numbered(0)], PLACE).sent == Sent()
+    assert (
+        send_rows(
+            SinkOptions.of({"nameServer": "127.0.0.1:1", "topic": "T"}), [numbered(0)], PLACE
+        ).sent
+        == SendStats()
+    )
 
 
 def test_a_topic_that_does_not_exist_is_told_with_the_reason(mq: LocalCluster) -> None:
-    with pytest.raises(SendFailed, match=r"a message to topic nowhere was not sent: no route to topic nowhere: none of the brokers"):
+    with pytest.raises(
+        SendFailedError,
+        match=(
+            r"a message to topic nowhere was not sent: no route to topic nowhere: none of the"
+            r" brokers"
+        ),
+    ):
         sent(mq, numbered(3), topic="nowhere", requestTimeout="300ms")
-    with pytest.raises(SendFailed, match=r"topic nowhere .*no route"):
-        sent(mq, pa.record_batch({"body": ["x"], "shardingKey": ["k"]}), topic="nowhere", requestTimeout="300ms")
+    with pytest.raises(SendFailedError, match=r"topic nowhere .*no route"):
+        sent(
+            mq,
+            pa.record_batch({"body": ["x"], "shardingKey": ["k"]}),
+            topic="nowhere",
+            requestTimeout="300ms",
+        )
 
 
 def test_a_name_server_that_is_not_there_is_told_soon() -> None:
     options = {"nameServer": "127.0.0.1:1", "topic": "T", "requestTimeout": "300ms"}
-    with pytest.raises(SendFailed, match=r"a message to topic T was not sent: no name server answers: cannot connect to 127.0.0.1:1"):
+    with pytest.raises(
+        SendFailedError,
+        match=(
+            r"a message to topic T was not sent: no name server answers: cannot connect to"
+            r" 127.0.0.1:1"
+        ),
+    ):
         send_rows(SinkOptions.of(options), [numbered(3)], PLACE)
 
 
 def test_what_a_broker_refuses_is_told_with_its_name(mq: LocalCluster, topic: str) -> None:
-    with pytest.raises(RequestRefused, match=rf"broker-[ab] refused a message to topic {topic}: .*"):
+    with pytest.raises(
+        RequestRefusedError, match=rf"broker-[ab] refused a message to topic {topic}: .*"
+    ):
         sent(mq, pa.record_batch({"body": [bytes(5 << 20)]}), topic=topic, maxMessageSize=6 << 20)
 
 
@@ -167,11 +228,19 @@ def test_what_a_broker_refuses_is_told_with_its_name(mq: LocalCluster, topic: st
     ("columns", "said"),
     [
         ({"body": ["x", None]}, "row 1 of partition 0 cannot be sent: its body is null"),
-        ({"body": ["x", "y"], "delayLevel": [0, -2]}, "row 1 of partition 0 cannot be sent: its delayLevel is -2"),
-        ({"body": ["x", "y"], "topic": ["T", None]}, "row 1 of partition 0 cannot be sent: its topic is null or empty"),
+        (
+            {"body": ["x", "y"], "delayLevel": [0, -2]},
+            "row 1 of partition 0 cannot be sent: its delayLevel is -2",
+        ),
+        (
+            {"body": ["x", "y"], "topic": ["T", None]},
+            "row 1 of partition 0 cannot be sent: its topic is null or empty",
+        ),
     ],
 )
-def test_a_row_that_cannot_be_sent_is_named(mq: LocalCluster, columns: dict[str, Any], said: str) -> None:
+def test_a_row_that_cannot_be_sent_is_named(
+    mq: LocalCluster, columns: dict[str, Any], said: str
+) -> None:
     options = {} if "topic" in columns else {"topic": "T"}
-    with pytest.raises(MessageIllegal, match=said):
+    with pytest.raises(InvalidMessageError, match=said):
         sent(mq, pa.record_batch(columns), **options)

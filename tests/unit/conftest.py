@@ -1,4 +1,6 @@
-"""A home of its own for the tests of this folder: what a broker, or an earlier test, left in the user's is not read."""
+"""A home of its own for the tests of this folder: what a broker, or an earlier test, left in the
+user's is not read.
+"""
 
 from __future__ import annotations
 

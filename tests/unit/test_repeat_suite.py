@@ -1,4 +1,6 @@
-"""The tool that runs the suite many times: what it reads from the output of runs, and that its busy loops end."""
+"""The tool that runs the suite many times: what it reads from the output of runs, and that its busy
+loops end.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,15 @@ FAILED tests/unit/test_a.py::test_x[1 failed in 2s] - AssertionError
 """
     found = tool.outcome_of(output.splitlines())
     assert (found.passed, found.failed) == (7108, 3)
-    assert found.failures == ["tests/e2e/test_b.py::test_y", "tests/unit/test_a.py::test_x[1 failed in 2s]"]
+    assert found.failures == [
+        "tests/e2e/test_b.py::test_y",
+        "tests/unit/test_a.py::test_x[1 failed in 2s]",
+    ]
 
 
-def test_busy_loops_end_also_when_what_runs_beside_them_fails(tool: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_busy_loops_end_also_when_what_runs_beside_them_fails(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loops: list[subprocess.Popen[bytes]] = []
     start = subprocess.Popen
 
@@ -57,9 +64,20 @@ def test_busy_loops_end_also_when_what_runs_beside_them_fails(tool: ModuleType, 
     assert [loop.returncode for loop in loops] == [-9, -9]
 
 
-def test_a_run_is_written_down_with_the_seed_that_repeats_it(tool: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = 'echo "FAILED tests/t.py::test_z - x"; echo "1 failed, 2 passed in 0.10s"; echo "$PYTEST_ARGS"; exit 1'
+def test_a_run_is_written_down_with_the_seed_that_repeats_it(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = (
+        'echo "FAILED tests/t.py::test_z - x"; echo "1 failed, 2 passed in 0.10s"; echo'
+        ' "$PYTEST_ARGS"; exit 1'
+    )
     monkeypatch.setitem(tool.TARGETS, "test", ["sh", "-c", script])
     line = tool.run_once("test", 77)
-    assert (line["passed"], line["failed"], line["failures"], line["seed"], line["exit_code"]) == (2, 1, ["tests/t.py::test_z"], 77, 1)
+    assert (line["passed"], line["failed"], line["failures"], line["seed"], line["exit_code"]) == (
+        2,
+        1,
+        ["tests/t.py::test_z"],
+        77,
+        1,
+    )
     assert "--hypothesis-seed=77" in line["tail"][-1]

@@ -1,1 +1,1 @@
-"""Access control: who signed a request, what the request asks for, and whether that one may have it. Knows no sockets."""
+"""Access control: authenticates and authorizes requests. Knows no sockets."""

@@ -1,7 +1,8 @@
-"""Requests about accounts in the style of 4.9, 50 to 54: they rewrite the YAML files that accounts are read from.
+"""Requests about accounts in 4.9 style, 50 to 54: they rewrite the YAML files that accounts are
+read from.
 
-Invariant: a request that is refused changes nothing. No path is taken from a request but that of a file which is read already, and no
-answer but that to 54 holds a secret.
+Invariant: a refused request changes nothing. A path in a request must be that of a file in use, and
+no reply but that to 54 holds a secret.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 from orbitmq.access.account_file import check_permissions
 from orbitmq.access.account_files import AccountFiles
-from orbitmq.common.errors import NotFound, RequestRefused
+from orbitmq.common.errors import NotFoundError, RequestRefusedError
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.access import encode_accounts
 from orbitmq.protocol.bodies.nameserver import DataVersion
@@ -24,13 +25,22 @@ from orbitmq.protocol.headers.base import wire_fields
 
 Handler = Callable[[object, RemotingCommand], RemotingCommand]
 _MARKS: Final = re.compile(r"[,{}]")
-_OFF: Final = "there are no accounts here: access control in the style of 4.9 is off; set aclEnable=true and restart"
+_OFF: Final = (
+    "there are no accounts here: access control in 4.9 style is off; set aclEnable=true and restart"
+)
 
 
 class AccountRequests:
-    """A processor of them; without files access control in that style is off."""
+    """Handles requests about accounts; without files access control in that style is off."""
 
-    def __init__(self, files: AccountFiles | None, *, broker_name: str, address: Callable[[], str], cluster: str) -> None:
+    def __init__(
+        self,
+        files: AccountFiles | None,
+        *,
+        broker_name: str,
+        address: Callable[[], str],
+        cluster: str,
+    ) -> None:
         self._files = files
         self._broker_name = broker_name
         self._address = address
@@ -48,8 +58,11 @@ class AccountRequests:
     def put_account(self, _channel: object, request: RemotingCommand) -> RemotingCommand:
         header = auth.CreateAccessConfigRequestHeader.from_fields(request.ext_fields)
         failed = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
-        # What was not sent stays as it is, but for `admin`: there no means no.
-        members: dict[str, Any] = {**header.to_fields(), "admin": "true" if header.admin else "false"}
+        # Members that were not sent stay as they are, except `admin`: its absence means false.
+        members: dict[str, Any] = {
+            **header.to_fields(),
+            "admin": "true" if header.admin else "false",
+        }
         for name in _LISTS:
             if name in members:
                 members[name] = [text.strip() for text in members[name].split(",") if text.strip()]
@@ -63,7 +76,9 @@ class AccountRequests:
 
     def delete_account(self, _channel: object, request: RemotingCommand) -> RemotingCommand:
         key = auth.DeleteAccessConfigRequestHeader.from_fields(request.ext_fields).access_key
-        return self._change(request, ResponseCode.DELETE_ACL_CONFIG_FAILED, lambda files: files.delete(key))
+        return self._change(
+            request, ResponseCode.DELETE_ACL_CONFIG_FAILED, lambda files: files.delete(key)
+        )
 
     def set_white_addresses(self, _channel: object, request: RemotingCommand) -> RemotingCommand:
         header = auth.UpdateGlobalWhiteAddrsConfigRequestHeader.from_fields(request.ext_fields)
@@ -79,38 +94,49 @@ class AccountRequests:
             broker_name=self._broker_name,
             broker_addr=self._address(),
             cluster_name=self._cluster,
-            all_acl_file_version=fastjson.dumps({str(path): _version(version) for path, version in files.versions.items()}).decode(),
+            all_acl_file_version=fastjson.dumps(
+                {str(path): _version(version) for path, version in files.versions.items()}
+            ).decode(),
         )
-        return request.answer(ResponseCode.SUCCESS, header=header)
+        return request.reply(ResponseCode.SUCCESS, header=header)
 
     def get_accounts(self, _channel: object, request: RemotingCommand) -> RemotingCommand:
         files = self._known()
-        return request.answer(ResponseCode.SUCCESS, body=encode_accounts(files.white_addresses, files.account_members()))
+        return request.reply(
+            ResponseCode.SUCCESS,
+            body=encode_accounts(files.white_addresses, files.account_members()),
+        )
 
     def _known(self) -> AccountFiles:
         if self._files is None:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, _OFF)
+            raise RequestRefusedError(ResponseCode.SYSTEM_ERROR, _OFF)
         return self._files
 
-    def _change(self, request: RemotingCommand, failed: int, change: Callable[[AccountFiles], None]) -> RemotingCommand:
+    def _change(
+        self, request: RemotingCommand, failed: int, change: Callable[[AccountFiles], None]
+    ) -> RemotingCommand:
         if self._files is None:
-            raise RequestRefused(failed, _OFF)
+            raise RequestRefusedError(failed, _OFF)
         try:
             change(self._files)
-        except (ValueError, NotFound) as problem:
-            raise RequestRefused(failed, f"{problem}; nothing was changed") from problem
+        except (ValueError, NotFoundError) as problem:
+            raise RequestRefusedError(failed, f"{problem}; nothing was changed") from problem
         except OSError as problem:
-            raise RequestRefused(failed, f"it could not be saved: {problem.strerror}; nothing was changed") from problem
-        return request.answer(ResponseCode.SUCCESS)
+            raise RequestRefusedError(
+                failed, f"it could not be saved: {problem.strerror}; nothing was changed"
+            ) from problem
+        return request.reply(ResponseCode.SUCCESS)
 
 
 _LISTS: Final = tuple(
-    field.wire_name for field in wire_fields(auth.CreateAccessConfigRequestHeader) if field.name in ("topic_perms", "group_perms")
+    field.wire_name
+    for field in wire_fields(auth.CreateAccessConfigRequestHeader)
+    if field.name in ("topic_perms", "group_perms")
 )
 
 
 def _split(text: str) -> list[str]:
-    """The patterns between commas, but for commas that a closing brace follows before an opening one."""
+    """Return the patterns between commas, except for commas within braces."""
     parts: list[str] = []
     end, is_within = len(text), False
     for mark in reversed(list(_MARKS.finditer(text))):
@@ -124,7 +150,7 @@ def _split(text: str) -> list[str]:
 
 
 def _version(version: DataVersion) -> dict[str, int]:
-    """As 4.9 knows it: without the state of the store."""
+    """Return the version as in 4.9: without the state of the store."""
     return {"counter": version.counter, "timestamp": version.timestamp}
 
 

@@ -1,7 +1,9 @@
-"""Accounts in the style of 4.9, `plain_acl.yml`: white addresses, default permissions, and permissions of topics and groups. Pure.
+"""Accounts in 4.9 style, `plain_acl.yml`: white-listed addresses, default permissions, and
+permissions of topics and groups. Pure.
 
-An account whose address is white needs no signature; neither does anybody at a globally white address. An administrator for whom no
-single topic or group is named may do everything; one with such names is held to them, as in the original.
+A request from an account's white-listed address needs no signature; neither does any from a
+globally white-listed address. An administrator without permissions of single topics or groups may
+do everything; one with such permissions is limited to them, as in Apache.
 """
 
 from __future__ import annotations
@@ -11,27 +13,29 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from orbitmq.access.addresses import Matches, pattern
-from orbitmq.access.decisions import Denied
+from orbitmq.access.decisions import AccessDeniedError
 from orbitmq.access.requests import (
     ACCOUNT_ACTIONS,
     MAY_NAME_NOTHING,
     Action,
-    Remembered,
+    DecisionCache,
     Resource,
     TopicAt,
     actions_on,
+    check_size,
     is_waiting_topic,
     naming_of,
     nowhere,
-    resources_of,
+    resources_in_slices,
 )
 from orbitmq.access.signatures import is_signed
+from orbitmq.common.slices import Slices, finish, slices_of
 from orbitmq.common.topic_names import TRACE_TOPIC
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.named_resources import ResourceKind
 from orbitmq.protocol.signature import ACCESS_KEY
 
-KEY_LENGTH_MIN: Final = 7  # the original says "longer than 6" of both keys
+KEY_LENGTH_MIN: Final = 7  # Apache says "longer than 6" of both keys
 
 Permission = frozenset[Action]  # empty: DENY
 
@@ -44,13 +48,14 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "SUB|PUB": frozenset({Action.PUB, Action.SUB}),
 }
 _HOSTS_MAX: Final = 10_000
+_DECISIONS_PER_SLICE: Final = 1_000
 _NO_TOPIC: Final = Resource(ResourceKind.TOPIC, "")
 _TRACES: Final = Resource(ResourceKind.TOPIC, TRACE_TOPIC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Who has a key, and what that one may do. `permissions` are those of single topics and groups."""
+    """An access key and its permissions. `permissions` are those of single topics and groups."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -61,22 +66,35 @@ class Account:
     group_permission: Permission = DENY
     permissions: Mapping[Resource, Permission] = field(default_factory=dict)
 
-    def check(self, request: RemotingCommand, topic_at: TopicAt = nowhere, reply_topic: str | None = None) -> None:
-        """Denied unless the account may do what the request asks for."""
+    def check_in_slices(
+        self, request: RemotingCommand, topic_at: TopicAt = nowhere, reply_topic: str | None = None
+    ) -> Slices[None]:
+        """Raise AccessDeniedError unless the account may do what the request asks for."""
         actions = ACCOUNT_ACTIONS.get(request.code)
         if actions is None:
             if not self.is_admin:
-                raise self._denied(f"Need admin permission for request code={request.code}, but accessKey={self.access_key} is not", None)
+                raise self._denied(
+                    f"Need admin permission for request code={request.code}, but"
+                    f" accessKey={self.access_key} is not",
+                    None,
+                )
             actions = DENY
         if not actions or (self.is_admin and not self.permissions):
             return
-        resources = resources_of(request, topic_at, reply_topic)
+        resources = yield from resources_in_slices(request, topic_at, reply_topic)
         if not resources and request.code not in MAY_NAME_NOTHING:
             resources = [_NO_TOPIC]
-        for resource in resources:
-            if not actions_on(resource, actions) & self._owned(resource) and not (resource == _TRACES and Action.PUB in actions):
-                kind = resource.kind.value.lower()
-                raise self._denied(f"No default permission for {kind}:{resource.name}", str(resource))
+        for part in slices_of(resources, _DECISIONS_PER_SLICE):
+            for resource in part:
+                if not actions_on(resource, actions) & self._owned(resource) and not (
+                    resource == _TRACES and Action.PUB in actions
+                ):
+                    kind = resource.kind.value.lower()
+                    raise self._denied(
+                        f"No default permission for {kind}:{resource.name}", str(resource)
+                    )
+            if len(part) == _DECISIONS_PER_SLICE:
+                yield
 
     def _owned(self, resource: Resource) -> Permission:
         found = self.permissions.get(resource)
@@ -84,54 +102,65 @@ class Account:
             return found
         if is_waiting_topic(resource) and not self.is_admin:
             return DENY
-        return self.group_permission if resource.kind is ResourceKind.GROUP else self.topic_permission
+        return (
+            self.group_permission if resource.kind is ResourceKind.GROUP else self.topic_permission
+        )
 
-    def _denied(self, why: str, resource: str | None) -> Denied:
-        return Denied(why, who=self.access_key, resource=resource)
+    def _denied(self, why: str, resource: str | None) -> AccessDeniedError:
+        return AccessDeniedError(why, who=self.access_key, resource=resource)
 
 
 class Accounts:
-    """All accounts, and the addresses that need none; replaced as a whole when files change."""
+    """All accounts, and the white-listed addresses; replaced as a whole when files change."""
 
     def __init__(
-        self, accounts: Mapping[str, Account], white: Sequence[Matches], topic_at: TopicAt = nowhere, reply_topic: str | None = None
+        self,
+        accounts: Mapping[str, Account],
+        white: Sequence[Matches],
+        topic_at: TopicAt = nowhere,
+        reply_topic: str | None = None,
     ) -> None:
         self.by_key = accounts
         self._topic_at = topic_at
         self._reply_topic = reply_topic
         self._white = white
-        self._white_hosts: dict[str, bool] = {}  # those that asked
-        self._remembered = Remembered()
+        self._white_hosts: dict[str, bool] = {}  # a cache
+        self._allowed = DecisionCache()
 
     def check(self, host: str, request: RemotingCommand) -> None:
-        """Denied unless whoever asks from `host` may have what the request asks for."""
+        """Do what `check_in_slices` does, in one go."""
+        finish(self.check_in_slices(host, request))
+
+    def check_in_slices(self, host: str, request: RemotingCommand) -> Slices[None]:
+        """Raise AccessDeniedError unless the sender at `host` may do what the request asks for."""
         if self._white and self._is_white(host):
             return
         fields = request.ext_fields or {}
         key = fields.get(ACCESS_KEY)
         if key is None:
-            raise Denied("No accessKey is configured")
+            raise AccessDeniedError("No accessKey is configured")
         account = self.by_key.get(key)
         if account is None:
-            raise Denied(f"No acl config for {key}", who=key)
+            raise AccessDeniedError(f"No acl config for {key}", who=key)
         if account.is_white(host):
             return
+        check_size(request)
         if not is_signed(fields, request.body, account.secret_key):
-            raise Denied(f"Check signature failed for accessKey={key}", who=key)
+            raise AccessDeniedError(f"Check signature failed for accessKey={key}", who=key)
         naming = naming_of(request)
         if naming is None:
-            account.check(request, self._topic_at, self._reply_topic)
-        elif (key, host, naming) not in self._remembered:
-            account.check(request, self._topic_at, self._reply_topic)
-            self._remembered.add(key, host, naming)
+            yield from account.check_in_slices(request, self._topic_at, self._reply_topic)
+        elif (key, host, naming) not in self._allowed:
+            yield from account.check_in_slices(request, self._topic_at, self._reply_topic)
+            self._allowed.add(key, host, naming)
 
     @property
     def rules(self) -> tuple[object, ...]:
-        """What decisions depend on: when one of these is another, they are to be made anew."""
+        """What decisions depend on: if one of these is replaced, they are outdated."""
         return (self,)
 
     def secret_of(self, host: str, request: RemotingCommand) -> str | None:
-        """By which a request, which is allowed, has to be signed; None when it need not be."""
+        """Return the secret that must sign this allowed request; None if it needs no signature."""
         account = self.by_key.get((request.ext_fields or {}).get(ACCESS_KEY, ""))
         if account is None or account.is_white(host) or (self._white and self._is_white(host)):
             return None

@@ -1,7 +1,9 @@
-"""The audit log of refusals, with so many lines for a host in ten seconds: what a peer may ask for in vain has no end, a disk has.
+"""The audit log of refusals, with a limited number of lines per host and ten seconds: refused
+requests are unlimited, a disk is not.
 
-Of every refusal there is a line, or it is in the count of those that were left out, which is told when that time is over. So many hosts
-are told apart in it; those beyond are counted as one. Nothing that is logged holds a secret or a signature.
+Every refusal has a line, or is in the count of those left out, which is logged when the period is
+over. A limited number of hosts is counted separately; the others are counted as one. No line holds
+a secret or a signature.
 """
 
 from __future__ import annotations
@@ -13,21 +15,21 @@ from typing import Final, NamedTuple
 from orbitmq.access.addresses import host_of
 
 AUDIT: Final = logging.getLogger("orbitmq.audit")
-PERIOD_MS: Final = 10_000  # long enough for all lines of somebody who tries many things once
-LINES_MAX: Final = 200  # for a host in a period
-HOSTS_MAX: Final = 100  # in a period
+PERIOD_MS: Final = 10_000  # long enough for a peer that tries many things once
+LINES_MAX: Final = 200  # per host and period
+HOSTS_MAX: Final = 100  # per period
 OTHERS: Final = "others"
 
 
 class LeftOut(NamedTuple):
-    """Refusals that had no line."""
+    """Refusals without a line."""
 
     host: str
     refusals: int
 
 
 class AuditLimit:
-    """Which refusals have a line. Sans-IO: time comes in as `now_ms`."""
+    """Decides which refusals have a line. Sans-IO: time comes in as `now_ms`."""
 
     def __init__(self, lines_max: int = LINES_MAX, hosts_max: int = HOSTS_MAX) -> None:
         self._lines_max = lines_max
@@ -36,18 +38,24 @@ class AuditLimit:
         self._refusals: dict[str, int] = {}  # of that period, by host
 
     def has_line(self, host: str, now_ms: int) -> bool:
-        """Count a refusal, and say whether it has a line; whoever asks takes first what was `left_out` of another period."""
-        assert not self._is_over(now_ms), "what was left out would be forgotten"
+        """Count a refusal, and return whether it has a line; call `left_out` first if the period is
+        over.
+        """
+        assert not self._is_over(now_ms), "the counts left out would be lost"
         self._period = now_ms // PERIOD_MS
         known = host if host in self._refusals or len(self._refusals) < self._hosts_max else OTHERS
         count = self._refusals[known] = self._refusals.get(known, 0) + 1
         return count <= self._lines_max
 
     def left_out(self, now_ms: int) -> list[LeftOut]:
-        """What had no line in a period that is over; told once."""
+        """Return, once, what had no line in a period that is over."""
         if not self._is_over(now_ms):
             return []
-        found = [LeftOut(host, count - self._lines_max) for host, count in self._refusals.items() if count > self._lines_max]
+        found = [
+            LeftOut(host, count - self._lines_max)
+            for host, count in self._refusals.items()
+            if count > self._lines_max
+        ]
         self._refusals.clear()
         return found
 
@@ -56,25 +64,31 @@ class AuditLimit:
 
 
 class Audit:
-    """The log within that limit; `tick` every now and then, so that what was left out is told though nobody is refused any more."""
+    """The audit log within that limit; `tick` logs what was left out even if no further refusal
+    follows.
+    """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._limit = AuditLimit()
 
     def denied(self, remote_address: str, text: str, *arguments: object) -> None:
-        """Log a refusal of a peer, if there is a line for it."""
+        """Log a refusal of a peer, if the limit allows."""
         now_ms = self._now_ms()
-        self._tell_left_out(now_ms)
+        self._log_left_out(now_ms)
         if self._limit.has_line(host_of(remote_address), now_ms):
             AUDIT.warning(text, *arguments)
 
     def tick(self) -> None:
-        """Tell what was left out of a period that is over."""
-        self._tell_left_out(self._now_ms())
+        """Log what was left out of a period that is over."""
+        self._log_left_out(self._now_ms())
 
-    def _tell_left_out(self, now_ms: int) -> None:
+    def _log_left_out(self, now_ms: int) -> None:
         for host, count in self._limit.left_out(now_ms):
             AUDIT.warning(
-                "access_denied_more from=%s left_out=%d hint='a host has %d lines in %d s'", host, count, LINES_MAX, PERIOD_MS // 1000
+                "access_denied_more from=%s left_out=%d hint='a host has %d lines in %d s'",
+                host,
+                count,
+                LINES_MAX,
+                PERIOD_MS // 1000,
             )

@@ -1,7 +1,8 @@
-"""Access control of one server, put together from its configuration: guards before its handlers, requests that change the rules, the keys
-that its own calls are signed with.
+"""Access control of one server, built from its configuration: guards before its handlers, handlers
+of requests that change the rules, credentials for its own calls.
 
-Builds, and reads files by `load`; no rules of its own. Everything is off by default, and then there is neither guard nor signer.
+Builds, and reads files in `load`; has no rules of its own. Off by default, and then there is
+neither guard nor signer.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from orbitmq.access.account_requests import AccountRequests
 from orbitmq.access.addresses import host_of, network
 from orbitmq.access.audit import Audit
 from orbitmq.access.credentials import Credentials, RequestSigner
-from orbitmq.access.decisions import Denied
+from orbitmq.access.decisions import AccessDeniedError
 from orbitmq.access.guards import Guard, UserChecker, guard_of_accounts, guard_of_users
 from orbitmq.access.requests import TopicAt, nowhere, reply_topic_of
 from orbitmq.access.user_requests import UserRequests
 from orbitmq.access.user_store import UserStore
 from orbitmq.access.users import new_user
-from orbitmq.common.errors import ConfigurationError, ProtocolError, RequestRefused
+from orbitmq.common.errors import ConfigurationError, ProtocolError, RequestRefusedError
 from orbitmq.protocol.bodies.access import UserInfo
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.signature import ACCESS_KEY
@@ -30,7 +31,7 @@ TICK_PERIOD_S: Final = CHECK_PERIOD_S
 
 
 class ControlSettings(Protocol):
-    """What of a server's configuration counts here."""
+    """The settings of a server's configuration that are needed here."""
 
     @property
     def authentication_enabled(self) -> bool: ...
@@ -55,7 +56,9 @@ class ControlSettings(Protocol):
 
 
 class AccessControl:
-    """See above. `users` is the folder of their files; `accounts` that of account files, None when there are none."""
+    """Guards, request handlers and signers of one server. `users` is the folder of user files;
+    `accounts` that of account files, None without accounts.
+    """
 
     def __init__(
         self,
@@ -70,18 +73,28 @@ class AccessControl:
         self._cluster = cluster
         self._audit = Audit(now_ms)
         inner = settings.inner_client_authentication_credentials
-        self._inner = Credentials.from_json(inner, "innerClientAuthenticationCredentials") if inner else None
+        self._inner = (
+            Credentials.from_json(inner, "innerClientAuthenticationCredentials") if inner else None
+        )
         self._first = _first_user(settings.init_authentication_user)
-        self.signers: list[RequestSigner] = [] if self._inner is None else [RequestSigner(self._inner)]
+        self.signers: list[RequestSigner] = (
+            [] if self._inner is None else [RequestSigner(self._inner)]
+        )
         self.users = UserStore(users) if settings.authentication_enabled else None
-        self.files = None if accounts is None else AccountFiles(accounts, now_ms, topic_at, reply_topic_of(cluster))
+        self.files = (
+            None
+            if accounts is None
+            else AccountFiles(accounts, now_ms, topic_at, reply_topic_of(cluster))
+        )
         self.guards: list[Guard] = []
         if self.users is not None:
             checker = UserChecker(
                 self.users,
                 cluster,
                 authorizes=settings.authorization_enabled,
-                unauthenticated=_codes(settings.authentication_whitelist, "authenticationWhitelist"),
+                unauthenticated=_codes(
+                    settings.authentication_whitelist, "authenticationWhitelist"
+                ),
                 unauthorized=_codes(settings.authorization_whitelist, "authorizationWhitelist"),
                 topic_at=topic_at,
             )
@@ -93,15 +106,17 @@ class AccessControl:
 
     @property
     def of_users(self) -> UserRequests:
-        """The processor of requests about users."""
+        """The handlers of requests about users."""
         return UserRequests(self.users, has_accounts=self.files is not None)
 
     def of_accounts(self, broker_name: str, address: Callable[[], str]) -> AccountRequests:
-        """The processor of requests about accounts, of a broker that is known by that name and address."""
-        return AccountRequests(self.files, broker_name=broker_name, address=address, cluster=self._cluster)
+        """Return the handlers of requests about accounts, for a broker of that name and address."""
+        return AccountRequests(
+            self.files, broker_name=broker_name, address=address, cluster=self._cluster
+        )
 
     def load(self) -> None:
-        """Read users, rules and accounts; ConfigurationError or DamagedFile when that cannot be."""
+        """Read users, rules and accounts; ConfigurationError or CorruptFileError if that fails."""
         if self.users is not None:
             self.users.load()
             for name, password in self._first:
@@ -112,15 +127,18 @@ class AccessControl:
             self.files.load()
 
     def tick(self) -> None:
-        """Read again the files that were changed, and tell which refusals the audit log left out; every `TICK_PERIOD_S`, or so."""
+        """Reload changed files, and log how many refusals the audit log left out; call it about
+        every `TICK_PERIOD_S`.
+        """
         if self.files is not None:
             self.files.reload_if_changed()
         self._audit.tick()
 
     def user_of(self, remote_address: str, request: RemotingCommand) -> str | None:
-        """Who sent a request that the guards let pass; None while there are none.
+        """Return the sender of a request that passed the guards; None without guards.
 
-        Whoever need not sign there, by its address or the request's code, is not who its access key says, but one of that host.
+        A sender that needs no signature, by its address or the request's code, is not identified by
+        its access key, but by its host.
         """
         if not self.guards:
             return None
@@ -128,13 +146,15 @@ class AccessControl:
             return (request.ext_fields or {}).get(ACCESS_KEY)
         return f"@{host_of(remote_address)}"
 
-    def refusal(self, remote_address: str, request: RemotingCommand, denied: Denied) -> RequestRefused:
-        """Tell the audit log of something that is denied beyond the guards' rules; how that is answered."""
+    def refusal(
+        self, remote_address: str, request: RemotingCommand, denied: AccessDeniedError
+    ) -> RequestRefusedError:
+        """Write a denial beyond the guards' rules to the audit log; return the reply's error."""
         return self.guards[0].refusal(remote_address, request, denied)
 
     @property
     def is_silent(self) -> bool:
-        """Whether this server may not even ask itself: it has a guard, and no keys."""
+        """Whether this server cannot call itself: it has a guard, but no credentials."""
         return bool(self.guards) and not self.signers
 
 
@@ -143,8 +163,10 @@ def _first_user(text: str) -> list[tuple[str, str]]:
         return []
     try:
         user = new_user(UserInfo.decode(text.encode()))
-    except (ValueError, ProtocolError):  # what they say may repeat the password
-        raise ConfigurationError('initAuthenticationUser cannot be used: write it as {"username":"…","password":"…"}') from None
+    except (ValueError, ProtocolError):  # their text may quote the password
+        raise ConfigurationError(
+            'initAuthenticationUser cannot be used: write it as {"username":"…","password":"…"}'
+        ) from None
     return [(user.name, user.password)]
 
 
@@ -152,12 +174,15 @@ def _codes(text: str, key: str) -> list[int]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     bad = [part for part in parts if not part.isdecimal()]
     if bad:
-        raise ConfigurationError(f"{key} cannot be used: {bad[0]!r} is no request code; write numbers with commas between them")
+        raise ConfigurationError(
+            f"{key} cannot be used: {bad[0]!r} is not a request code; write numbers with commas"
+            " between them"
+        )
     return [int(part) for part in parts]
 
 
 def _trusted(text: str, *, by_default: bool) -> Callable[[str], bool]:
-    """Whether the preamble of a peer, by its address with the port, is believed."""
+    """Return whether to trust the proxy preamble of a peer, by its address with the port."""
     try:
         networks = [network(part) for part in text.split(",") if part.strip()]
     except ValueError as problem:

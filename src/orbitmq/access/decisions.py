@@ -1,12 +1,14 @@
-"""What a guard says when it lets nobody pass: who asked for what, and why not."""
+"""The error of a denied request: who asked for what, and why it was denied."""
 
 from __future__ import annotations
 
 from orbitmq.common.errors import OrbitError
 
 
-class Denied(OrbitError):
-    """A request that is not allowed. `who` is the name that it gave, `resource` what it was about; None: it came to neither."""
+class AccessDeniedError(OrbitError):
+    """A request that is not allowed. `who` is the name it gave, `resource` what it named; None if
+    unknown.
+    """
 
     def __init__(self, why: str, *, who: str | None = None, resource: str | None = None) -> None:
         super().__init__(why)

@@ -1,7 +1,8 @@
-"""Guards: hooks before the handlers of a server that let pass what is allowed, refuse the rest, and tell the audit log of that.
+"""Guards: hooks before the handlers of a server that allow or refuse requests, and write refusals
+to the audit log.
 
-Everything that a server dispatches comes by here while access control is on: a hook that hears all requests keeps kernels from taking any
-before. Nothing that is answered holds a secret or a signature.
+All requests to a server pass here while access control is on: the hook for all requests keeps the
+fast path from handling any before. No reply holds a secret or a signature.
 """
 
 from __future__ import annotations
@@ -12,25 +13,27 @@ from typing import Final, Protocol
 from orbitmq.access.accounts import Accounts
 from orbitmq.access.addresses import host_of
 from orbitmq.access.audit import Audit
-from orbitmq.access.decisions import Denied
-from orbitmq.access.policies import Decision
+from orbitmq.access.decisions import AccessDeniedError
+from orbitmq.access.policies import Acl, Decision
 from orbitmq.access.requests import (
     MAY_NAME_NOTHING,
     USER_ACTIONS,
     Action,
-    Remembered,
+    DecisionCache,
     Resource,
     TopicAt,
     actions_on,
+    check_size,
     naming_of,
     nowhere,
     reply_topic_of,
-    resources_of,
+    resources_in_slices,
 )
 from orbitmq.access.signatures import is_signed
 from orbitmq.access.user_store import UserStore
 from orbitmq.access.users import User, UserStatus
-from orbitmq.common.errors import RequestRefused
+from orbitmq.common.errors import RequestRefusedError
+from orbitmq.common.slices import SliceBudget, Slices, finish
 from orbitmq.common.topic_names import AUTO_CREATE_TOPIC
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
@@ -39,41 +42,53 @@ from orbitmq.protocol.signature import ACCESS_KEY
 
 _PREFIX_49: Final = "org.apache.rocketmq.acl.common.AclException: "
 _NAMES: Final = {int(code): code.name for code in RequestCode}
-_TEXT_MAX: Final = 200  # of what a peer sent, in the log and in answers
+_RULES_PER_SLICE: Final = 5_000  # rules compared with resources
+_DECISION_RULES: Final = 5  # the fixed cost of a decision
+_TEXT_MAX: Final = 200  # of a peer's text, in the log and in replies
 _DEFAULT_TOPIC: Final = Resource(ResourceKind.TOPIC, AUTO_CREATE_TOPIC)
 
 
 class Checker(Protocol):
-    """Says whether a request from a host is allowed."""
+    """Decides whether a request from a host is allowed."""
 
     @property
     def rules(self) -> tuple[object, ...]:
-        """What decisions depend on: when one of these is another, they are to be made anew."""
+        """What decisions depend on: if one of these is replaced, they are outdated."""
 
-    def check(self, host: str, request: RemotingCommand) -> None:
-        """Denied when it is not; RequestRefused when it cannot be read."""
+    def check_in_slices(self, host: str, request: RemotingCommand) -> Slices[None]:
+        """Raise AccessDeniedError if it is not allowed, RequestRefusedError if it is unreadable."""
 
     def secret_of(self, host: str, request: RemotingCommand) -> str | None:
-        """By which a request, which is allowed, has to be signed; None when it need not be."""
+        """Return the secret that must sign this allowed request; None if it needs no signature."""
 
 
 class Guard:
-    """A checker as the hook around requests that it is; `code` and `prefix` are how refusals look."""
+    """A checker as a request hook; `code` and `prefix` are those of its refusals."""
 
-    def __init__(self, checker: Callable[[], Checker], audit: Audit, code: int, prefix: str = "") -> None:
+    def __init__(
+        self, checker: Callable[[], Checker], audit: Audit, code: int, prefix: str = ""
+    ) -> None:
         self._checker = checker
         self._audit = audit
         self._code = code
         self._prefix = prefix
 
     def before(self, remote_address: str, request: RemotingCommand) -> None:
+        finish(self.before_in_slices(remote_address, request))
+
+    def before_in_slices(self, remote_address: str, request: RemotingCommand) -> Slices[None]:
+        """Do what `before` does, in slices: for handlers that run in slices too, as for all
+        requests that may name many resources.
+        """
         try:
-            self._checker().check(host_of(remote_address), request)
-        except Denied as denied:
+            yield from self._checker().check_in_slices(host_of(remote_address), request)
+        except AccessDeniedError as denied:
             raise self.refusal(remote_address, request, denied) from None
 
-    def refusal(self, remote_address: str, request: RemotingCommand, denied: Denied) -> RequestRefused:
-        """Tell the audit log what is denied; how that is answered."""
+    def refusal(
+        self, remote_address: str, request: RemotingCommand, denied: AccessDeniedError
+    ) -> RequestRefusedError:
+        """Write a denial to the audit log; return the reply's error."""
         self._audit.denied(
             remote_address,
             "access_denied who=%s from=%s request=%s resource=%s why=%r",
@@ -83,46 +98,49 @@ class Guard:
             _shown(denied.resource),
             denied.why[:_TEXT_MAX],
         )
-        return RequestRefused(self._code, self._prefix + denied.why[:_TEXT_MAX])
+        return RequestRefusedError(self._code, self._prefix + denied.why[:_TEXT_MAX])
 
-    def after(self, remote_address: str, request: RemotingCommand, response: RemotingCommand | None) -> None: ...
+    def after(
+        self, remote_address: str, request: RemotingCommand, response: RemotingCommand | None
+    ) -> None: ...
 
     def lets_pass(self, remote_address: str, request: RemotingCommand) -> bool:
-        """Whether `before` would; nobody is told when not."""
+        """Whether `before` would pass; writes nothing to the audit log."""
         try:
-            self._checker().check(host_of(remote_address), request)
-        except Exception:  # whatever it is, `before` says it
+            finish(self._checker().check_in_slices(host_of(remote_address), request))
+        except Exception:  # `before` reports it
             return False
         return True
 
     @property
     def rules(self) -> tuple[object, ...]:
-        """What decisions depend on: when one of these is another, they are to be made anew."""
+        """What decisions depend on: if one of these is replaced, they are outdated."""
         return self._checker().rules
 
     def secret_of(self, remote_address: str, request: RemotingCommand) -> str | None:
-        """By which a request that passed has to be signed; None when it need not be.
+        """Return the secret that must sign a request that passed; None if it needs no signature.
 
-        Whatever else comes from there with the same code, access key and naming fields passes too, if it is signed by that, as long as
-        `rules` are the same and what it names is not in its body.
+        Any other request from there with the same code, access key and naming fields passes too, if
+        it is signed with it, while `rules` are the same and its body names no resources.
         """
         return self._checker().secret_of(host_of(remote_address), request)
 
 
 def guard_of_accounts(accounts: Callable[[], Accounts], audit: Audit) -> Guard:
-    """A guard in the style of 4.9: refusals have code 1 and the name of its exception."""
+    """Return a guard in 4.9 style: refusals have code 1 and the name of its exception."""
     return Guard(accounts, audit, ResponseCode.SYSTEM_ERROR, _PREFIX_49)
 
 
 def guard_of_users(checker: UserChecker, audit: Audit) -> Guard:
-    """A guard as of 5.x: refusals have code 16."""
+    """Return a guard in 5.x style: refusals have code 16."""
     return Guard(lambda: checker, audit, ResponseCode.NO_PERMISSION)
 
 
 class UserChecker:
-    """What users may do. `unauthenticated` and `unauthorized` are the codes that are not looked at for who, and for what, asks.
+    """Authenticates and authorizes users. `unauthenticated` and `unauthorized` are the codes that
+    skip these checks.
 
-    Decisions are remembered until a rule changes: a client asks for the same few things all the time.
+    Decisions are cached until a rule changes: clients repeat the same few requests.
     """
 
     def __init__(
@@ -142,15 +160,25 @@ class UserChecker:
         self._unauthorized = frozenset(unauthorized)
         self._topic_at = topic_at
         self._reply_topic = reply_topic_of(cluster)
-        self._remembered = Remembered()
-        self._rules: object = None  # by which they were decided
+        self._allowed = DecisionCache()
+        self._rules: object = None  # of the cached decisions
 
-    def check(self, host: str, request: RemotingCommand) -> None:
+    def check_in_slices(self, host: str, request: RemotingCommand) -> Slices[None]:
         if request.code in self._unauthenticated:
             return
+        check_size(request)
         user = self._authenticated(request)
-        if self._authorizes and not user.is_super and request.code not in self._unauthorized:
-            self._authorize(user, host, request)
+        if not self._authorizes or user.is_super or request.code in self._unauthorized:
+            return
+        if self._rules is not self._store.acls:
+            self._allowed, self._rules = DecisionCache(), self._store.acls
+        naming = naming_of(request)
+        if naming is None:
+            yield from self._decide_all(user, host, request)
+        elif (user.name, host, naming) not in self._allowed:
+            allowed = self._allowed  # by the rules before the first slice
+            yield from self._decide_all(user, host, request)
+            allowed.add(user.name, host, naming)
 
     @property
     def rules(self) -> tuple[object, ...]:
@@ -165,48 +193,53 @@ class UserChecker:
         fields = request.ext_fields or {}
         name = fields.get(ACCESS_KEY)
         if not name:
-            raise Denied("username cannot be null.")
+            raise AccessDeniedError("username cannot be null.")
         user = self._store.users.get(name)
         if user is None:
-            raise Denied(f"User:{name} is not found.", who=name)
+            raise AccessDeniedError(f"User:{name} is not found.", who=name)
         if user.status is UserStatus.DISABLE:
-            raise Denied(f"User:{name} is disabled.", who=name)
+            raise AccessDeniedError(f"User:{name} is disabled.", who=name)
         if not is_signed(fields, request.body, user.password):
-            raise Denied("check signature failed.", who=name)
+            raise AccessDeniedError("check signature failed.", who=name)
         return user
 
-    def _authorize(self, user: User, host: str, request: RemotingCommand) -> None:
-        if self._rules is not self._store.acls:
-            self._remembered, self._rules = Remembered(), self._store.acls
-        naming = naming_of(request)
-        if naming is None:
-            self._decide_all(user, host, request)
-        elif (user.name, host, naming) not in self._remembered:
-            self._decide_all(user, host, request)
-            self._remembered.add(user.name, host, naming)
-
-    def _decide_all(self, user: User, host: str, request: RemotingCommand) -> None:
+    def _decide_all(self, user: User, host: str, request: RemotingCommand) -> Slices[None]:
         actions = USER_ACTIONS.get(request.code)
         if actions is None:
-            why = f"User:{user.name} has no permission for request {request.code} from {host}, only super users have."
-            raise Denied(why, who=user.name, resource=str(self._cluster))
+            why = (
+                f"User:{user.name} has no permission for request {request.code} from {host}, only"
+                " super users have."
+            )
+            raise AccessDeniedError(why, who=user.name, resource=str(self._cluster))
         if not actions:
             return
-        resources = resources_of(request, self._topic_at, self._reply_topic)
+        acl = self._store.acls.get(user.name)
+        resources = yield from resources_in_slices(request, self._topic_at, self._reply_topic)
         if not resources and request.code not in MAY_NAME_NOTHING:
             resources = [self._cluster]
+        budget = SliceBudget(_RULES_PER_SLICE)
+        rules = 0 if acl is None else sum(len(policy.entries) for policy in acl.policies)
         for resource in resources:
-            self._decide(user, host, request.code, resource, actions_on(resource, actions))
+            # Producers of topics that do not exist yet look it up.
+            if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and resource == _DEFAULT_TOPIC:
+                continue
+            self._decide(user, acl, host, resource, actions_on(resource, actions))
+            if budget.spend(_DECISION_RULES + rules):
+                yield
 
-    def _decide(self, user: User, host: str, code: int, resource: Resource, actions: frozenset[Action]) -> None:
-        if code == RequestCode.GET_ROUTEINFO_BY_TOPIC and resource == _DEFAULT_TOPIC:
-            return  # producers of topics that are not there yet look for it
-        acl = self._store.acls.get(user.name)
+    def _decide(
+        self,
+        user: User,
+        acl: Acl | None,
+        host: str,
+        resource: Resource,
+        actions: frozenset[Action],
+    ) -> None:
         decision = None if acl is None else acl.decide(resource, actions, host)
         if decision is not Decision.ALLOW:
             detail = "no matched policies." if decision is None else "the decision is deny."
             why = f"User:{user.name} has no permission to access {resource} from {host}, {detail}"
-            raise Denied(why, who=user.name, resource=str(resource))
+            raise AccessDeniedError(why, who=user.name, resource=str(resource))
 
 
 def _shown(text: str | None) -> str:

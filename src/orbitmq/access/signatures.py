@@ -1,7 +1,7 @@
-"""Whether a request was signed with a secret. Pure.
+"""Verifies that a request is signed with a secret. Pure.
 
-Clients up to 4.9.3 did not sign the field that says that a query is by unique id, later ones do: both are right. Comparisons take the same
-time however much of a signature is right.
+Clients up to 4.9.3 did not sign the field that marks a query by unique id, later ones do: both are
+accepted. Comparisons take constant time.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ def is_signed(fields: Mapping[str, str], body: bytes | None, secret: str) -> boo
     given = fields.get(SIGNATURE)
     if not given:
         return False
-    told = given.encode(errors="surrogatepass")
-    if hmac.compare_digest(signature(fields, body, secret).encode(), told):
+    claimed = given.encode(errors="surrogatepass")
+    if hmac.compare_digest(signature(fields, body, secret).encode(), claimed):
         return True
     if UNIQUE_KEY_QUERY not in fields:
         return False
     older = {name: value for name, value in fields.items() if name != UNIQUE_KEY_QUERY}
-    return hmac.compare_digest(signature(older, body, secret).encode(), told)
+    return hmac.compare_digest(signature(older, body, secret).encode(), claimed)

@@ -1,7 +1,9 @@
-"""The users and rules of a server, and the two JSON files, `users.json` and `acls.json`, that follow every change.
+"""The users and rules of a server, and the two JSON files, `users.json` and `acls.json`, that
+follow every change.
 
-The files are lists of what travels, readable for their owner only; the original keeps both in RocksDB. Writing is blocking, an operator's
-rare act. Crash rule: that of `common.atomic_file`; a change that was answered is on disk, one that could not be written did not happen.
+The files are lists in wire form, readable for their owner only; Apache keeps both in RocksDB.
+Writes block: they are rare, by an operator. Crash rule: that of `common.atomic_file`; an
+acknowledged change is on disk, one that could not be written did not happen.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Final
 from orbitmq.access.policies import Acl, Policy, PolicyType, ResourcePattern
 from orbitmq.access.users import User, UserType, acl_of, info_of, new_user
 from orbitmq.common import atomic_file
-from orbitmq.common.errors import AlreadyExists, NotFound, reason_of
+from orbitmq.common.errors import AlreadyExistsError, NotFoundError, reason_of
 from orbitmq.common.slices import Slices, slices_of, sorted_in_slices
 from orbitmq.protocol.bodies.access import UserInfo, decode_acls, decode_users, encode_list
 
@@ -25,7 +27,7 @@ _ACLS_PER_SLICE: Final = 50
 
 
 class UserStore:
-    """From `load`: users by name, and the rules of those that have some."""
+    """After `load`: users by name, and the rules of users that have any."""
 
     def __init__(self, folder: Path) -> None:
         self._users_path = folder / "users.json"
@@ -42,14 +44,18 @@ class UserStore:
         return self._acls
 
     def load(self) -> None:
-        """Read both files; DamagedFile when one of them, and its backup, is not whole."""
-        users = atomic_file.read_or_backup(self._users_path, lambda data: [new_user(info) for info in decode_users(data)])
-        acls = atomic_file.read_or_backup(self._acls_path, lambda data: [acl_of(info) for info in decode_acls(data)])
+        """Read both files; CorruptFileError if one of them and its backup are corrupt."""
+        users = atomic_file.read_or_backup(
+            self._users_path, lambda data: [new_user(info) for info in decode_users(data)]
+        )
+        acls = atomic_file.read_or_backup(
+            self._acls_path, lambda data: [acl_of(info) for info in decode_acls(data)]
+        )
         self._users = {user.name: user for user in users or ()}
         self._acls = {acl.user: acl for acl in acls or ()}
 
     def ensure_super(self, name: str, password: str) -> None:
-        """Have a super user of that name; one that is there stays as it is."""
+        """Create a super user of that name, unless it exists."""
         if name not in self._users:
             self._set_users({**self._users, name: User(name, password, UserType.SUPER)})
             log.info("user_created name=%s type=%s", name, UserType.SUPER.value)
@@ -57,29 +63,33 @@ class UserStore:
     # -- users
 
     def create_user(self, info: UserInfo) -> None:
-        """Add a user; AlreadyExists when there is one of that name, ValueError when it is illegal."""
+        """Add a user; AlreadyExistsError if the name is taken, ValueError if it is illegal."""
         user = new_user(info)
         if user.name in self._users:
-            raise AlreadyExists("The user is existed")
+            raise AlreadyExistsError("The user is existed")
         self._set_users({**self._users, user.name: user})
         log.info("user_created name=%s type=%s", user.name, user.type.value)
 
     def update_user(self, info: UserInfo) -> None:
-        """Change what is said of a user; NotFound when there is none, ValueError when it is illegal."""
+        """Update a user; NotFoundError if it does not exist, ValueError if the change is
+        illegal.
+        """
         user = self._users.get(info.username or "")
         if user is None:
-            raise NotFound("The user is not exist")
+            raise NotFoundError("The user is not exist")
         users = {**self._users, user.name: user.changed(replace(info, username=user.name))}
-        self._check_that_somebody_rules(users, user.name)
+        self._check_super_user_left(users, user.name)
         self._set_users(users)
         log.info("user_updated name=%s", user.name)
 
     def delete_user(self, name: str) -> None:
-        """Forget a user and its rules; nothing when there is none, ValueError when everybody would be locked out."""
+        """Delete a user, if it exists, and its rules; ValueError if it is the last enabled super
+        user.
+        """
         users = {each: user for each, user in self._users.items() if each != name}
-        self._check_that_somebody_rules(users, name)
+        self._check_super_user_left(users, name)
         acls = self._acls
-        if name in acls:  # first: a user of that name that comes later must not find them
+        if name in acls:  # first: a later user of that name must not get them
             self._set_acls({each: acl for each, acl in acls.items() if each != name})
         if name in self._users:
             try:
@@ -90,44 +100,54 @@ class UserStore:
             log.info("user_deleted name=%s", name)
 
     def _restore_acls(self, acls: dict[str, Acl], name: str, failure: OSError) -> None:
-        """Take back the deletion of a user's rules; ValueError when that cannot be saved either."""
+        """Undo the deletion of a user's rules; ValueError if that cannot be saved either."""
         try:
             if acls is not self._acls:
                 self._set_acls(acls)
         except OSError as error:
             raise ValueError(
-                f"{name} could not be deleted ({reason_of(failure)}), and its rules, which were, could not be restored "
-                f"({reason_of(error)}): free or mend the disk, then delete it again"
+                f"{name} could not be deleted ({reason_of(failure)}), and its rules, which were,"
+                f" could not be restored ({reason_of(error)}): free or repair the disk, then delete"
+                " it again"
             ) from failure
 
-    def _check_that_somebody_rules(self, users: Mapping[str, User], name: str) -> None:
-        if _rulers(self._users) and not _rulers(users):
-            raise ValueError(f"{name} is the only enabled super user, without whom nobody could change users; make another one first")
+    def _check_super_user_left(self, users: Mapping[str, User], name: str) -> None:
+        if _super_users(self._users) and not _super_users(users):
+            raise ValueError(
+                f"{name} is the last enabled super user, and only super users can change users;"
+                " create another one first"
+            )
 
     # -- rules
 
     def put_acl(self, acl: Acl) -> None:
-        """Have these entries among the rules of a user, in the place of those for the same resources; NotFound without that user."""
+        """Merge these entries into the rules of a user, replacing those for the same resources;
+        NotFoundError without that user.
+        """
         if acl.user not in self._users:
-            raise NotFound(f"The subject of {acl.subject} is not exist.")
+            raise NotFoundError(f"The subject of {acl.subject} is not exist.")
         merged = self._acls.get(acl.user, Acl(acl.user, ())).with_policies(acl.policies)
         self._set_acls({**self._acls, acl.user: merged})
         log.info("acl_changed subject=%s", acl.subject)
 
     def delete_acl(self, user: str, type_: PolicyType, resource: ResourcePattern | None) -> None:
-        """Forget the entry of a resource, or without one all rules of a user; NotFound when there are none."""
+        """Delete the entry of a resource, or without one all rules of a user; NotFoundError if
+        there are none.
+        """
         if user not in self._users:
-            raise NotFound("The subject is not exist.")
+            raise NotFoundError("The subject is not exist.")
         acl = self._acls.get(user)
         if acl is None:
-            raise NotFound("The acl is not exist.")
+            raise NotFoundError("The acl is not exist.")
         left = Acl(user, ()) if resource is None else acl.without(type_, resource)
         others = {each: other for each, other in self._acls.items() if each != user}
         self._set_acls({**others, user: left} if left.policies else others)
         log.info("acl_deleted subject=%s resource=%s", acl.subject, resource)
 
     def find_acls(self, subject_filter: str, resource_filter: str) -> Slices[list[Acl]]:
-        """The rules whose subject holds one text and, unless the subject does too, only the entries whose resource holds the other."""
+        """Return the rules whose subject contains one text and, unless the subject does too, only
+        the entries whose resource contains the other.
+        """
         acls = self._acls  # replaced, never changed
         found = []
         for part in slices_of((yield from sorted_in_slices(acls)), _ACLS_PER_SLICE):
@@ -136,7 +156,10 @@ class UserStore:
                     continue
                 if resource_filter not in acl.subject:
                     kept = [
-                        Policy(policy.type, tuple(e for e in policy.entries if resource_filter in str(e.resource)))
+                        Policy(
+                            policy.type,
+                            tuple(e for e in policy.entries if resource_filter in str(e.resource)),
+                        )
                         for policy in acl.policies
                     ]
                     acl = Acl(acl.user, tuple(policy for policy in kept if policy.entries))
@@ -157,7 +180,7 @@ class UserStore:
         self._acls = acls
 
 
-def _rulers(users: Mapping[str, User]) -> list[User]:
+def _super_users(users: Mapping[str, User]) -> list[User]:
     return [user for user in users.values() if user.is_enabled_super]
 
 

@@ -1,4 +1,4 @@
-"""Users of 5.x and their rules, as values, and as they travel in texts. Pure."""
+"""Users of 5.x and their rules, as values and in wire form. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeVar
 
-from orbitmq.access.policies import Acl, Decision, Policy, PolicyEntry, PolicyType, ResourcePattern, user_of
+from orbitmq.access.policies import (
+    Acl,
+    Decision,
+    Policy,
+    PolicyEntry,
+    PolicyType,
+    ResourcePattern,
+    user_of,
+)
 from orbitmq.access.requests import Action
 from orbitmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 
@@ -14,14 +22,14 @@ E = TypeVar("E", bound=Enum)
 
 
 class UserType(Enum):
-    """Whether rules bind a user; the values are the original's names."""
+    """Whether rules bind a user; the values are Apache's names."""
 
     SUPER = "Super"
     NORMAL = "Normal"
 
 
 class UserStatus(Enum):
-    """Whether a user is let in; the values are the original's names."""
+    """Whether a user may log in; the values are Apache's names."""
 
     ENABLE = "enable"
     DISABLE = "disable"
@@ -29,7 +37,7 @@ class UserStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who may sign requests, and with what."""
+    """A user that may sign requests, and its password."""
 
     name: str
     password: str = field(repr=False)
@@ -42,11 +50,11 @@ class User:
 
     @property
     def is_enabled_super(self) -> bool:
-        """Whether it can let in, and change, everybody."""
+        """Whether it may change all users and rules."""
         return self.is_super and self.status is UserStatus.ENABLE
 
     def changed(self, info: UserInfo) -> User:
-        """The user with what `info` says in place; ValueError when that is illegal."""
+        """Return the user updated with `info`; ValueError if that is illegal."""
         return replace(
             self,
             password=info.password if info.password and info.password.strip() else self.password,
@@ -55,11 +63,16 @@ class User:
         )
 
     def info(self) -> UserInfo:
-        return UserInfo(username=self.name, password=self.password, user_type=self.type.value, user_status=self.status.value)
+        return UserInfo(
+            username=self.name,
+            password=self.password,
+            user_type=self.type.value,
+            user_status=self.status.value,
+        )
 
 
 def new_user(info: UserInfo) -> User:
-    """The user that `info` spells; ValueError when it spells none."""
+    """Return the user of `info`; ValueError if it is incomplete or illegal."""
     if not info.username or not info.username.strip():
         raise ValueError("username can not be blank")
     if not info.password or not info.password.strip():
@@ -67,20 +80,22 @@ def new_user(info: UserInfo) -> User:
     return User(info.username, info.password).changed(info)
 
 
-def told_user(info: UserInfo) -> User:
-    """The user that a server tells of; its password is blank where the server keeps that to itself."""
+def received_user(info: UserInfo) -> User:
+    """Return the user that a server sent; its password is blank if the server withholds it."""
     return User(info.username or "", info.password or "").changed(info)
 
 
 def new_acl(info: AclInfo) -> Acl:
-    """The rules that somebody wants to be; ValueError when one is illegal, or means something else than it says."""
+    """Return the rules of `info`; ValueError if one is illegal, or does not mean what it
+    seems to.
+    """
     for entry in (entry for policy in info.policies for entry in policy.entries):
         ResourcePattern.of_new_rule(entry.resource)
     return acl_of(info)
 
 
 def acl_of(info: AclInfo) -> Acl:
-    """The rules that `info` spells, one entry for each resource; ValueError when one is illegal."""
+    """Return the rules of `info`, one entry per resource; ValueError if one is illegal."""
     policies = [policy for policy in info.policies if policy.entries]
     if not policies:
         raise ValueError("The policies is empty.")
@@ -88,7 +103,7 @@ def acl_of(info: AclInfo) -> Acl:
 
 
 def info_of(acl: Acl) -> AclInfo:
-    """The rules as they travel."""
+    """Return the rules in wire form."""
     policies = [
         PolicyInfo(
             policy_type=policy.type.value,
@@ -108,7 +123,10 @@ def info_of(acl: Acl) -> AclInfo:
 
 
 def _policy(info: PolicyInfo) -> Policy:
-    return Policy(member(PolicyType, info.policy_type, PolicyType.CUSTOM), tuple(_entry(entry) for entry in info.entries))
+    return Policy(
+        member(PolicyType, info.policy_type, PolicyType.CUSTOM),
+        tuple(_entry(entry) for entry in info.entries),
+    )
 
 
 def _entry(info: PolicyEntryInfo) -> PolicyEntry:
@@ -125,11 +143,14 @@ def _entry(info: PolicyEntryInfo) -> PolicyEntry:
     )
 
 
-def member(of: type[E], text: str | None, otherwise: E | None) -> E:
-    """The member of an enum that a text names, in whatever case; ValueError when it names none."""
-    if text is None and otherwise is not None:
-        return otherwise
+def member(of: type[E], text: str | None, default: E | None) -> E:
+    """Return the member of an enum with that value, ignoring case; ValueError if there is none."""
+    if text is None and default is not None:
+        return default
     for each in of:
         if text is not None and str(each.value).lower() == text.strip().lower():
             return each
-    raise ValueError(f"The {of.__name__} {text!r} is null or illegal; write one of {', '.join(str(each.value) for each in of)}")
+    raise ValueError(
+        f"The {of.__name__} {text!r} is null or illegal; write one of"
+        f" {', '.join(str(each.value) for each in of)}"
+    )

@@ -1,4 +1,6 @@
-"""Admin: puts the nouns together on one session. Each is imported when it is first used, so that no command waits for all of them."""
+"""Admin: all operations on one session. Each operations module is imported on first use, so that no
+command pays for the others.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from orbitmq.admin.calls import Calls
-from orbitmq.client.session import Cluster, SessionUser
+from orbitmq.client.session.client_session import Cluster, SessionUser
 
 if TYPE_CHECKING:
     from orbitmq.admin.access import AccessOperations
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Admin(SessionUser):
-    """From `async with` to its end: with a session of its own, or in one that others use too."""
+    """Operations on a cluster, with its own session or a shared one."""
 
     def __init__(self, cluster: Cluster = "") -> None:
         super().__init__(cluster)

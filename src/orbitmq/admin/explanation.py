@@ -1,6 +1,7 @@
-"""Why each queue of a consumer group moves, or does not: rules over what brokers and members told.
+"""Explains why each queue of a consumer group progresses or not, by rules over the reports of
+brokers and members.
 
-Pure: a `GroupView` in, one explanation per queue out. The first rule that holds for a queue explains it.
+Pure: a `GroupView` in, one explanation per queue out. The first rule that applies explains a queue.
 """
 
 from __future__ import annotations
@@ -16,45 +17,46 @@ from orbitmq.protocol.bodies.groups import GroupConfig
 from orbitmq.protocol.bodies.running_info import ConsumerRunningInfo, QueueProgress
 from orbitmq.protocol.bodies.subscriptions import MessageModel
 
-# The limits that consumers have unless they tell others.
+# Default limits of consumers, unless they report others.
 _CACHED_COUNT_MAX: Final = ("pullThresholdForQueue", 1_000)
 _CACHED_MIB_MAX: Final = ("pullThresholdSizeForQueue", 100)
 _SPAN_MAX: Final = ("consumeConcurrentlyMaxSpan", 2_000)
-_LOCK_MS_MAX: Final = 30_000  # then a member takes its lock for lost
-_PULL_MS_MAX: Final = 45_000  # a pull waits up to 15 s at the broker, and up to 30 s for its answer
+_LOCK_MS_MAX: Final = 30_000  # then a member considers its lock lost
+_PULL_MS_MAX: Final = 45_000  # 15 s of long polling, and up to 30 s for the reply
 
 
-class QueueState(Enum):
-    """Whether messages of a queue are consumed; what hinders it."""
+class ConsumptionState(Enum):
+    """Whether messages of a queue are consumed, or what prevents it."""
 
     MOVES = "messages are consumed"
     DONE = "everything is consumed"
-    FALLS_BEHIND = "messages come faster than they are consumed"
+    FALLS_BEHIND = "messages arrive faster than they are consumed"
     UNREACHABLE = "the broker cannot be reached"
     NO_MEMBER = "no member is online"
-    FORBIDDEN = "the broker may not give the group messages"
-    NO_SUBSCRIPTION = "the members do not subscribe the topic"
-    BROADCAST = "every member reads the queue, and keeps its own offsets"
-    NO_OWNER = "no member has the queue"
-    SILENT = "members did not tell what they do"
-    PAUSED = "the member was told to pause"
+    FORBIDDEN = "the group may not consume at the broker"
+    NO_SUBSCRIPTION = "the members do not subscribe to the topic"
+    BROADCAST = "every member reads the queue and stores its own offsets"
+    NO_OWNER = "the queue has no owner"
+    SILENT = "members did not report their state"
+    PAUSED = "the member is suspended"
     NOT_LOCKED = "the member has no lock on the queue"
-    CACHE_FULL = "the member holds as many messages as it may"
-    NOT_PULLING = "the member has the queue, and does not pull"
-    SLOW = "the listener has messages, and is not through with any"
-    WAITS = "the member pulls, and no message was consumed yet"
+    CACHE_FULL = "the member's cache is full"
+    NOT_PULLING = "the member owns the queue but does not pull"
+    SLOW = "the listener has messages but finished none"
+    WAITS = "the member pulls, but no message was consumed yet"
 
     @property
     def is_fine(self) -> bool:
-        return self in (QueueState.MOVES, QueueState.DONE, QueueState.BROADCAST)
+        """Whether the queue needs no attention."""
+        return self in (ConsumptionState.MOVES, ConsumptionState.DONE, ConsumptionState.BROADCAST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueExplanation:
-    """Why one queue moves or does not, and what to do; without lag and owner where nobody could tell."""
+    """Why one queue progresses or not, and what to do; lag and owner are None if unknown."""
 
     queue: MessageQueue
-    state: QueueState
+    state: ConsumptionState
     why: str
     lag: int | None = None
     owner: str | None = None
@@ -62,7 +64,7 @@ class QueueExplanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """Everything that was told of a group. `before` and `now` are two looks at its queues, `seconds` apart."""
+    """All reports about a group; `before` and `now` are looks at its queues, `seconds` apart."""
 
     group: str
     now_ms: int
@@ -71,49 +73,61 @@ class GroupView:
     connections: GroupConnections
     before: Mapping[MessageQueue, GroupQueue]
     now: Mapping[MessageQueue, GroupQueue]
-    routed: frozenset[MessageQueue]  # all queues of its topics that may be read
-    running: Mapping[str, ConsumerRunningInfo | str]  # by client; a text says why it did not tell
+    routed: frozenset[MessageQueue]  # all readable queues of its topics
+    running: Mapping[str, ConsumerRunningInfo | str]  # by client; or why it did not report
 
 
 def explain(view: GroupView) -> list[QueueExplanation]:
-    """One explanation for each queue, in order."""
+    """Return one explanation for each queue, in order."""
     return [_explained(view, queue) for queue in sorted(view.routed.union(view.now))]
 
 
-class _Owner(NamedTuple):
-    """The member that has a queue, and what it told."""
+class _QueueOwner(NamedTuple):
+    """The member that owns a queue, and its report."""
 
     client_id: str
     info: ConsumerRunningInfo
     progress: QueueProgress
 
 
-_Rules = Iterator[tuple[QueueState, str]]
+_Rules = Iterator[tuple[ConsumptionState, str]]
 
 
 def _explained(view: GroupView, queue: MessageQueue) -> QueueExplanation:
     found, owner = view.now.get(queue), _owner(view, queue)
     state, why = next(_rules(view, queue, found, owner))
-    return QueueExplanation(queue=queue, state=state, why=why, lag=None if found is None else found.lag, owner=owner and owner.client_id)
+    return QueueExplanation(
+        queue=queue,
+        state=state,
+        why=why,
+        lag=None if found is None else found.lag,
+        owner=owner and owner.client_id,
+    )
 
 
-def _owner(view: GroupView, queue: MessageQueue) -> _Owner | None:
+def _owner(view: GroupView, queue: MessageQueue) -> _QueueOwner | None:
     for client_id, info in sorted(view.running.items(), key=lambda item: item[0]):
         progress = info.queues.get(queue) if isinstance(info, ConsumerRunningInfo) else None
-        if isinstance(info, ConsumerRunningInfo) and progress is not None and not progress.is_dropped:
-            return _Owner(client_id, info, progress)
+        if (
+            isinstance(info, ConsumerRunningInfo)
+            and progress is not None
+            and not progress.is_dropped
+        ):
+            return _QueueOwner(client_id, info, progress)
     return None
 
 
-def _rules(view: GroupView, queue: MessageQueue, found: GroupQueue | None, owner: _Owner | None) -> _Rules:
-    """What holds for a queue, what explains most first."""
+def _rules(
+    view: GroupView, queue: MessageQueue, found: GroupQueue | None, owner: _QueueOwner | None
+) -> _Rules:
+    """Yield what applies to a queue, the most significant first."""
     yield from _by_broker(view, queue)
     yield from _by_group(view, queue, found)
     if owner is None:
         yield from _without_owner(view, queue)
         return
     if found is not None and found.lag == 0:
-        yield QueueState.DONE, QueueState.DONE.value
+        yield ConsumptionState.DONE, ConsumptionState.DONE.value
     yield from _by_member(view, owner.info, owner.progress)
     yield from _by_movement(view, found, owner.progress)
 
@@ -121,12 +135,18 @@ def _rules(view: GroupView, queue: MessageQueue, found: GroupQueue | None, owner
 def _by_broker(view: GroupView, queue: MessageQueue) -> _Rules:
     problem = view.connections.unreachable.get(queue.broker_name)
     if problem is not None:
-        yield QueueState.UNREACHABLE, f"{problem}; nothing is known of its queues until it is back"
+        yield (
+            ConsumptionState.UNREACHABLE,
+            f"{problem}; the state of its queues is unknown until it is back",
+        )
     config = view.configs.get(queue.broker_name)
     if config is not None and not config.consume_enable:
         yield (
-            QueueState.FORBIDDEN,
-            f"group {view.group} may not consume at {queue.broker_name}: its consumeEnable is false; set it to true there",
+            ConsumptionState.FORBIDDEN,
+            (
+                f"group {view.group} may not consume at {queue.broker_name}: set its consumeEnable"
+                " to true there"
+            ),
         )
 
 
@@ -134,49 +154,76 @@ def _by_group(view: GroupView, queue: MessageQueue, found: GroupQueue | None) ->
     connections = view.connections
     if not connections.members:
         if found is not None and found.lag == 0:
-            yield QueueState.DONE, "everything is consumed, and no member is online"
-        yield QueueState.NO_MEMBER, "no member of the group is connected to any broker; start one, or check its group name"
+            yield ConsumptionState.DONE, "everything is consumed; no member is online"
+        yield (
+            ConsumptionState.NO_MEMBER,
+            "no member of the group is connected to any broker; start one, or check its group name",
+        )
     if queue.topic not in connections.subscriptions:
         wanted = ", ".join(sorted(connections.subscriptions)) or "nothing"
         yield (
-            QueueState.NO_SUBSCRIPTION,
-            f"the members subscribe {wanted}; if {queue.topic} is meant to be read, all of them must subscribe it",
+            ConsumptionState.NO_SUBSCRIPTION,
+            (
+                f"the members subscribe to {wanted}; if {queue.topic} should be consumed, all of"
+                " them must subscribe to it"
+            ),
         )
     if connections.message_model is MessageModel.BROADCASTING:
-        yield QueueState.BROADCAST, QueueState.BROADCAST.value
+        yield ConsumptionState.BROADCAST, ConsumptionState.BROADCAST.value
 
 
 def _without_owner(view: GroupView, queue: MessageQueue) -> _Rules:
     silent = {client_id: info for client_id, info in view.running.items() if isinstance(info, str)}
     if silent:
-        yield QueueState.SILENT, "; ".join(f"{client_id}: {why}" for client_id, why in sorted(silent.items()))
+        yield (
+            ConsumptionState.SILENT,
+            "; ".join(f"{client_id}: {why}" for client_id, why in sorted(silent.items())),
+        )
     others = [
         client_id
         for client_id, info in sorted(view.running.items())
-        if isinstance(info, ConsumerRunningInfo) and all(each.topic != queue.topic for each in info.subscriptions)
+        if isinstance(info, ConsumerRunningInfo)
+        and all(each.topic != queue.topic for each in info.subscriptions)
     ]
     if others:
         yield (
-            QueueState.NO_SUBSCRIPTION,
-            f"{', '.join(others)} does not subscribe {queue.topic}, others do: all members of a group must subscribe the same",
+            ConsumptionState.NO_SUBSCRIPTION,
+            (
+                f"{', '.join(others)} does not subscribe to {queue.topic}, but others do: all"
+                " members of a group need the same subscriptions"
+            ),
         )
-    yield QueueState.NO_OWNER, "no member has taken it; members share queues anew every 20 s: look again, then at what their logs say"
+    yield (
+        ConsumptionState.NO_OWNER,
+        ("no member owns it; members rebalance every 20 s: look again, then check their logs"),
+    )
 
 
 def _by_member(view: GroupView, info: ConsumerRunningInfo, progress: QueueProgress) -> _Rules:
     if info.is_suspended:
-        yield QueueState.PAUSED, "its application has suspended it: it reads on when that resumes it"
-    if info.is_ordered and (not progress.is_locked or view.now_ms - progress.last_lock_ms > _LOCK_MS_MAX):
         yield (
-            QueueState.NOT_LOCKED,
-            "it consumes in order and has no lock on the queue; the member that had it may hold it for another minute: look again then",
+            ConsumptionState.PAUSED,
+            "its application has suspended it: it continues after resume()",
+        )
+    if info.is_ordered and (
+        not progress.is_locked or view.now_ms - progress.last_lock_ms > _LOCK_MS_MAX
+    ):
+        yield (
+            ConsumptionState.NOT_LOCKED,
+            (
+                "it consumes in order and has no lock on the queue; the previous owner may hold it"
+                " for another minute: look again then"
+            ),
         )
     yield from _by_cache(view, info, progress)
     pulled_s = (view.now_ms - progress.last_pull_ms) / 1000
     if pulled_s * 1000 > _PULL_MS_MAX:
         yield (
-            QueueState.NOT_PULLING,
-            f"its last pull was {pulled_s:.0f} s ago, and it holds {progress.cached_count} messages: it is paused, or stuck; see its log",
+            ConsumptionState.NOT_PULLING,
+            (
+                f"its last pull was {pulled_s:.0f} s ago, and it holds {progress.cached_count}"
+                " messages: it is paused or stuck; see its log"
+            ),
         )
 
 
@@ -187,20 +234,43 @@ def _by_movement(view: GroupView, found: GroupQueue | None, progress: QueueProgr
         moved, grown = found.consumer_offset - before.consumer_offset, found.lag - before.lag
     within = f"within {view.seconds:g} s"
     if moved > 0 and grown > 0:
-        yield QueueState.FALLS_BEHIND, f"{moved} were consumed {within}, and the lag grew by {grown}: add members, or make listeners faster"
+        yield (
+            ConsumptionState.FALLS_BEHIND,
+            (
+                f"{moved} were consumed {within}, but the lag grew by {grown}: add members, or make"
+                " listeners faster"
+            ),
+        )
     if moved > 0:
-        yield QueueState.MOVES, f"{moved} were consumed {within}"
+        yield ConsumptionState.MOVES, f"{moved} were consumed {within}"
     if found is not None and progress.commit_offset > found.consumer_offset:
-        yield QueueState.MOVES, f"the member is at {progress.commit_offset}, and will tell the broker within seconds"
+        yield (
+            ConsumptionState.MOVES,
+            f"the member is at {progress.commit_offset}, and will commit that within seconds",
+        )
     if progress.cached_count:
-        yield QueueState.SLOW, f"the listener has {progress.cached_count} messages and finished none {within}{_last(view, progress)}"
+        yield (
+            ConsumptionState.SLOW,
+            (
+                f"the listener has {progress.cached_count} messages but finished none"
+                f" {within}{_last(view, progress)}"
+            ),
+        )
     if grown > 0:
-        yield QueueState.FALLS_BEHIND, f"nothing was consumed {within}, and the lag grew by {grown}"
-    yield QueueState.WAITS, "the member pulls, and has got nothing yet; look again in a few seconds"
+        yield (
+            ConsumptionState.FALLS_BEHIND,
+            f"nothing was consumed {within}, and the lag grew by {grown}",
+        )
+    yield (
+        ConsumptionState.WAITS,
+        "the member pulls, but has received nothing yet; look again in a few seconds",
+    )
 
 
 def _by_cache(view: GroupView, info: ConsumerRunningInfo, progress: QueueProgress) -> _Rules:
-    span = progress.cached_last_offset - progress.cached_first_offset if progress.cached_count else 0
+    span = (
+        progress.cached_last_offset - progress.cached_first_offset if progress.cached_count else 0
+    )
     for held, what, (name, default) in (
         (progress.cached_count, "messages", _CACHED_COUNT_MAX),
         (progress.cached_bytes >> 20, "MiB", _CACHED_MIB_MAX),
@@ -209,13 +279,19 @@ def _by_cache(view: GroupView, info: ConsumerRunningInfo, progress: QueueProgres
         limit = info.setting(name, default)
         if held >= limit > 0:
             yield (
-                QueueState.CACHE_FULL,
-                f"it holds {held} {what} that its listener is not through with, {limit} are allowed{_last(view, progress)}: "
-                "the listener is slow or stuck; see its log, or add members",
+                ConsumptionState.CACHE_FULL,
+                (
+                    f"its cache holds {held} {what} not yet consumed, the limit is"
+                    f" {limit}{_last(view, progress)}: the listener is slow or stuck; see its log,"
+                    " or add members"
+                ),
             )
 
 
 def _last(view: GroupView, progress: QueueProgress) -> str:
     if progress.last_consume_ms <= 0:
         return ""
-    return f" (the last one was consumed {max(view.now_ms - progress.last_consume_ms, 0) / 1000:.0f} s ago)"
+    return (
+        f" (the last one was consumed {max(view.now_ms - progress.last_consume_ms, 0) / 1000:.0f} s"
+        " ago)"
+    )

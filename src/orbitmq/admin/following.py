@@ -1,6 +1,8 @@
-"""Follows the messages of a topic as they come, in all its queues, those too that are added meanwhile; of each queue in order.
+"""Follows a topic: yields messages as they arrive in all its queues, including queues added later;
+in order within each queue.
 
-A broker that cannot be reached is asked again until it can. Whoever reads slowly slows the reading down, nothing is dropped.
+An unreachable broker is retried until it is back. A slow reader slows down the pulls; nothing is
+dropped.
 """
 
 from __future__ import annotations
@@ -10,14 +12,14 @@ from typing import Final, Self
 
 from orbitmq.admin.offsets import OffsetOperations
 from orbitmq.admin.positions import Position
+from orbitmq.client.consumer.pulling import pull
 from orbitmq.client.messages import ReceivedMessage
-from orbitmq.client.pulling import pull
-from orbitmq.client.session import ClientSession
-from orbitmq.common.errors import NotFound, OrbitError, RemoteError
+from orbitmq.client.session.client_session import ClientSession
+from orbitmq.common.errors import NotFoundError, OrbitError, RemoteError
 from orbitmq.protocol.bodies.clients import MessageQueue
 from orbitmq.protocol.bodies.subscriptions import SubscriptionData
 
-TOOLS_GROUP: Final = "TOOLS_CONSUMER"  # which every broker knows, for those who read without being a consumer
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"  # predefined at every broker, for reading outside of groups
 _SUSPEND_MS: Final = 15_000
 _AGAIN_S: Final = 1.0
 _NEW_QUEUES_S: Final = 10.0
@@ -25,9 +27,11 @@ _HELD_MAX: Final = 1_000
 
 
 class Follower:
-    """An iterator over messages, from `start` to `close`."""
+    """An asynchronous iterator over new messages of a topic, from `start` to `close`."""
 
-    def __init__(self, session: ClientSession, offsets: OffsetOperations, wanted: SubscriptionData) -> None:
+    def __init__(
+        self, session: ClientSession, offsets: OffsetOperations, wanted: SubscriptionData
+    ) -> None:
         self._session = session
         self._offsets = offsets
         self._wanted = wanted
@@ -37,11 +41,11 @@ class Follower:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are read."""
+        """The queues being read."""
         return sorted(self._readers)
 
     async def start(self, begin: Position) -> None:
-        """Find the place to begin in each queue, and read from there."""
+        """Find the start offset of each queue, and read from there."""
         queues = await self._offsets.queues(self._wanted.topic)
         offsets = await asyncio.gather(*(self._offsets.at(queue, begin) for queue in queues))
         for queue, offset in zip(queues, offsets, strict=True):
@@ -49,6 +53,7 @@ class Follower:
         self._watcher = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
+        """Stop reading."""
         tasks = [*self._readers.values(), *([self._watcher] if self._watcher else [])]
         for task in tasks:
             task.cancel()
@@ -67,8 +72,16 @@ class Follower:
         broker_id = 0
         while True:
             try:
-                found = await pull(self._session, TOOLS_GROUP, queue, offset, self._wanted, suspend_ms=_SUSPEND_MS, broker_id=broker_id)
-            except (RemoteError, NotFound):
+                found = await pull(
+                    self._session,
+                    TOOLS_GROUP,
+                    queue,
+                    offset,
+                    self._wanted,
+                    suspend_ms=_SUSPEND_MS,
+                    broker_id=broker_id,
+                )
+            except (RemoteError, NotFoundError):
                 await asyncio.sleep(_AGAIN_S)
                 continue
             except OrbitError as problem:
@@ -79,12 +92,12 @@ class Follower:
                 await self._arrived.put(message)
 
     async def _watch(self) -> None:
-        """Read queues that are new from their beginning."""
+        """Read queues that are added later from their beginning."""
         while True:
             await asyncio.sleep(_NEW_QUEUES_S)
             try:
                 queues = await self._offsets.queues(self._wanted.topic)
-            except (RemoteError, NotFound):
+            except (RemoteError, NotFoundError):
                 continue
             for queue in queues:
                 if queue not in self._readers:

@@ -1,4 +1,4 @@
-"""What is told of a consumer group: who is online, what they want, and how far each queue is."""
+"""Reports about a consumer group: its online members, subscriptions, and progress in each queue."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from orbitmq.protocol.bodies.clients import MessageQueue
-from orbitmq.protocol.bodies.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from orbitmq.protocol.bodies.subscriptions import (
+    ConsumeFromWhere,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
 
 
-class Member(NamedTuple):
-    """A client that consumes for a group, and the brokers that it is connected to."""
+class GroupMember(NamedTuple):
+    """An online consumer of a group, and the brokers it is connected to."""
 
     client_id: str
     address: str
@@ -22,37 +27,41 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConnections:
-    """Who consumes for a group, how, and what; nobody, when none is online. `unreachable` are brokers that could not be asked, and why."""
+    """The online members of a group and their subscriptions; `unreachable` maps brokers that could
+    not be asked to the reason.
+    """
 
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
     subscriptions: Mapping[str, SubscriptionData]
     consume_type: ConsumeType | None
     message_model: MessageModel | None
     consume_from_where: ConsumeFromWhere | None
     unreachable: Mapping[str, str]
-    conflicts: tuple[str, ...] = ()  # in what members subscribe differently, as brokers that watch it say
+    conflicts: tuple[str, ...] = ()  # differing subscriptions, as reported by brokers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupQueue:
-    """How far a group is in one queue. `owner` is the member that has it, None when nobody said so; a time of 0 is none."""
+    """A group's progress in one queue; `owner` is None if no member reported it, a time of 0 is
+    unknown.
+    """
 
     queue: MessageQueue
     broker_offset: int
     consumer_offset: int
     pull_offset: int
-    last_consumed_ms: int  # when the last message was stored that it consumed
+    last_consumed_ms: int  # store time of the last consumed message
     owner: str | None = None
 
     @property
     def lag(self) -> int:
-        """How many messages it has yet to consume."""
+        """The number of messages still to consume."""
         return max(self.broker_offset - self.consumer_offset, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupProgress:
-    """How far a group is in all its queues, in order."""
+    """A group's progress in all its queues, in order."""
 
     queues: tuple[GroupQueue, ...]
     consumed_per_s: float
@@ -60,4 +69,5 @@ class GroupProgress:
 
     @property
     def lag(self) -> int:
+        """The number of messages still to consume in all queues."""
         return sum(queue.lag for queue in self.queues)

@@ -1,6 +1,8 @@
-"""What name servers keep beside routes: KV values, their configuration, and whether a broker may be written to.
+"""State of name servers besides routes: KV values, their configuration, and write permissions of
+brokers.
 
-Questions go to whichever name server answers; changes go to every one that is known, because they do not tell one another.
+Queries use the first name server that replies; changes are sent to every known one, because name
+servers do not replicate them.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from collections.abc import Mapping
 
 from orbitmq.admin.calls import Calls, config_lines, succeeded
 from orbitmq.common import properties
-from orbitmq.common.errors import NotFound
+from orbitmq.common.errors import NotFoundError
 from orbitmq.protocol.bodies.nameserver import decode_kv_table
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.headers.nameserver import (
@@ -26,7 +28,7 @@ from orbitmq.protocol.headers.nameserver import (
 
 
 class NameServerOperations:
-    """See above."""
+    """Reads and changes the state of name servers."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -34,52 +36,68 @@ class NameServerOperations:
     # -- KV values
 
     async def kv_get(self, namespace: str, key: str) -> str:
-        """One value; NotFound when there is none."""
-        response = await self._calls.ask_name_server(RequestCode.GET_KV_CONFIG, GetKVConfigRequestHeader(namespace=namespace, key=key))
+        """Return one value; raise NotFoundError if there is none."""
+        response = await self._calls.ask_name_server(
+            RequestCode.GET_KV_CONFIG, GetKVConfigRequestHeader(namespace=namespace, key=key)
+        )
         if response.code == ResponseCode.QUERY_NOT_FOUND:
-            raise NotFound(f"there is no key {key} in namespace {namespace}")
+            raise NotFoundError(f"there is no key {key} in namespace {namespace}")
         return GetKVConfigResponseHeader.from_fields(succeeded(response).ext_fields).value or ""
 
     async def kv_list(self, namespace: str) -> dict[str, str]:
-        """All values of a namespace; NotFound when it does not exist."""
+        """Return all values of a namespace; raise NotFoundError if it does not exist."""
         header = GetKVListByNamespaceRequestHeader(namespace=namespace)
         response = await self._calls.ask_name_server(RequestCode.GET_KVLIST_BY_NAMESPACE, header)
         if response.code == ResponseCode.QUERY_NOT_FOUND:
-            raise NotFound(f"there is no namespace {namespace}")
+            raise NotFoundError(f"there is no namespace {namespace}")
         return decode_kv_table(succeeded(response).body or b"{}")
 
     async def kv_put(self, namespace: str, key: str, value: str) -> None:
-        """Set one value, everywhere."""
+        """Set one value on every name server."""
         header = PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
-        await self._calls.tell_name_servers(RequestCode.PUT_KV_CONFIG, header)
+        await self._calls.ask_every_name_server(RequestCode.PUT_KV_CONFIG, header)
 
     async def kv_delete(self, namespace: str, key: str) -> None:
-        """Forget one value, everywhere; no error if it is not there."""
-        await self._calls.tell_name_servers(RequestCode.DELETE_KV_CONFIG, DeleteKVConfigRequestHeader(namespace=namespace, key=key))
+        """Delete one value from every name server; a missing value is no error."""
+        await self._calls.ask_every_name_server(
+            RequestCode.DELETE_KV_CONFIG, DeleteKVConfigRequestHeader(namespace=namespace, key=key)
+        )
 
     # -- configuration
 
     async def configs(self) -> dict[str, dict[str, str]]:
-        """The configuration of each name server, by address."""
-        answers = await self._calls.tell_name_servers(RequestCode.GET_NAMESRV_CONFIG)
+        """Return the configuration of each name server, by address."""
+        answers = await self._calls.ask_every_name_server(RequestCode.GET_NAMESRV_CONFIG)
         return {address: config_lines(response.body) for address, response in answers.items()}
 
     async def update_config(self, values: Mapping[str, str]) -> None:
         """Change the configuration of every name server."""
-        await self._calls.tell_name_servers(RequestCode.UPDATE_NAMESRV_CONFIG, body=properties.write(values).encode())
+        await self._calls.ask_every_name_server(
+            RequestCode.UPDATE_NAMESRV_CONFIG, body=properties.write(values).encode()
+        )
 
     # -- write permission
 
     async def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Take the write permission from a broker's queues, everywhere; by address, how many topics were changed."""
+        """Revoke a broker's write permission everywhere; return the changed topics by address."""
         header = WipeWritePermOfBrokerRequestHeader(broker_name=broker_name)
-        answers = await self._calls.tell_name_servers(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
+        answers = await self._calls.ask_every_name_server(
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER, header
+        )
         read = WipeWritePermOfBrokerResponseHeader.from_fields
-        return {address: read(response.ext_fields).wipe_topic_count for address, response in answers.items()}
+        return {
+            address: read(response.ext_fields).wipe_topic_count
+            for address, response in answers.items()
+        }
 
     async def add_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Give the write permission back, everywhere; by address, how many topics were changed."""
+        """Restore a broker's write permission everywhere; return the changed topics by address."""
         header = AddWritePermOfBrokerRequestHeader(broker_name=broker_name)
-        answers = await self._calls.tell_name_servers(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
+        answers = await self._calls.ask_every_name_server(
+            RequestCode.ADD_WRITE_PERM_OF_BROKER, header
+        )
         read = AddWritePermOfBrokerResponseHeader.from_fields
-        return {address: read(response.ext_fields).add_topic_count for address, response in answers.items()}
+        return {
+            address: read(response.ext_fields).add_topic_count
+            for address, response in answers.items()
+        }

@@ -1,30 +1,34 @@
-"""Places in queues, as operators name them: the first message, the end, a time, or an offset."""
+"""Positions in queues: the first message, the end, a time, or an offset."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
 
+from orbitmq.common.deprecation import renamed
 
-class Edge(Enum):
-    """An end of a queue."""
+
+class QueueEdge(Enum):
+    """The first message or the end of a queue."""
 
     FIRST = "first"
     LAST = "last"
 
 
 @dataclass(frozen=True, slots=True)
-class AtTime:
-    """The first message that was stored at that time or later."""
+class AtStoreTime:
+    """The first message stored at that time or later."""
 
     time_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffset:
-    """The message of that offset."""
+    """The message at that offset."""
 
     offset: int
 
 
-Position = Edge | AtTime | AtOffset
+Position = QueueEdge | AtStoreTime | AtOffset
+
+__getattr__ = renamed(__name__, {"Edge": "QueueEdge", "AtTime": "AtStoreTime"})

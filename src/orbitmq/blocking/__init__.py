@@ -1,7 +1,9 @@
-"""The clients of `orbitmq` for programs without asyncio: the same names and arguments, and each call returns when it is done.
+"""The clients of `orbitmq` without asyncio: the same names and arguments, and each call returns
+when it is done.
 
-`with blocking.Producer("127.0.0.1:9876") as producer: producer.send(Message("topic", b"body"))`. Any number of threads may share a client.
-All clients of a process live on one event loop in a thread of its own, which ends with the last of them.
+`with blocking.Producer("127.0.0.1:9876") as producer: producer.send(Message("topic", b"body"))`.
+Any number of threads may share a client. All clients of a process run on one event loop in a
+dedicated thread, which ends with the last client.
 """
 
 from __future__ import annotations
@@ -15,7 +17,15 @@ if TYPE_CHECKING:
     from orbitmq.blocking.producers import Producer, TransactionProducer
     from orbitmq.blocking.trace import Trace
 
-__all__ = ["Admin", "LitePullConsumer", "Producer", "PullConsumer", "PushConsumer", "Trace", "TransactionProducer"]
+__all__ = [
+    "Admin",
+    "LitePullConsumer",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "Trace",
+    "TransactionProducer",
+]
 
 _MODULES = {
     "Admin": "admin",

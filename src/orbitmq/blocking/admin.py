@@ -1,4 +1,4 @@
-"""Operations on a running cluster, without coroutines."""
+"""Blocking operations on a running cluster."""
 
 from __future__ import annotations
 
@@ -17,195 +17,206 @@ from orbitmq.admin.offsets import OffsetOperations
 from orbitmq.admin.timers import TimerOperations
 from orbitmq.admin.topics import TopicOperations
 from orbitmq.admin.transactions import TransactionOperations
-from orbitmq.blocking.client import Blocking, BlockingClient, OwnCluster, iterates, waits
+from orbitmq.blocking.client import (
+    BlockingClient,
+    BlockingFace,
+    OwnCluster,
+    blocking_iterator,
+    blocking_method,
+)
 
 C_co = TypeVar("C_co", covariant=True)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Noun(Blocking[C_co]):
-    """The operations of one noun, on the session of all."""
+class _OperationsFace(BlockingFace[C_co]):
+    """The operations of one noun, on the session shared by all."""
 
-    def __init__(self, behind: C_co, admin: Admin) -> None:
-        super().__init__(behind)
+    def __init__(self, wrapped: C_co, admin: Admin) -> None:
+        super().__init__(wrapped)
         self._admin = admin
 
-    def _wait(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._admin._wait(work, *args, **kwargs)
+    def _run(
+        self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return self._admin._run(work, *args, **kwargs)
 
-    def _act(self, work: Callable[[], T]) -> T:
-        return self._admin._act(work)
-
-
-class Access(_Noun[AccessOperations]):
-    """Users, and what they may do."""
-
-    users = waits(AccessOperations.users)
-    create_user = waits(AccessOperations.create_user)
-    update_user = waits(AccessOperations.update_user)
-    delete_user = waits(AccessOperations.delete_user)
-    acls = waits(AccessOperations.acls)
-    create_acl = waits(AccessOperations.create_acl)
-    update_acl = waits(AccessOperations.update_acl)
-    delete_acl = waits(AccessOperations.delete_acl)
+    def _run_plain(self, work: Callable[[], T]) -> T:
+        return self._admin._run_plain(work)
 
 
-class Cluster(_Noun[ClusterOperations]):
+class Access(_OperationsFace[AccessOperations]):
+    """Users and access rules."""
+
+    users = blocking_method(AccessOperations.users)
+    create_user = blocking_method(AccessOperations.create_user)
+    update_user = blocking_method(AccessOperations.update_user)
+    delete_user = blocking_method(AccessOperations.delete_user)
+    acls = blocking_method(AccessOperations.acls)
+    create_acl = blocking_method(AccessOperations.create_acl)
+    update_acl = blocking_method(AccessOperations.update_acl)
+    delete_acl = blocking_method(AccessOperations.delete_acl)
+
+
+class Cluster(_OperationsFace[ClusterOperations]):
     """Brokers and their configuration."""
 
-    info = waits(ClusterOperations.info)
-    address = waits(ClusterOperations.address)
-    brokers = waits(ClusterOperations.brokers)
-    runtime = waits(ClusterOperations.runtime)
-    runtimes = waits(ClusterOperations.runtimes)
-    config = waits(ClusterOperations.config)
-    update_config = waits(ClusterOperations.update_config)
+    info = blocking_method(ClusterOperations.info)
+    address = blocking_method(ClusterOperations.address)
+    brokers = blocking_method(ClusterOperations.brokers)
+    runtime = blocking_method(ClusterOperations.runtime)
+    runtimes = blocking_method(ClusterOperations.runtimes)
+    config = blocking_method(ClusterOperations.config)
+    update_config = blocking_method(ClusterOperations.update_config)
 
 
-class NameServers(_Noun[NameServerOperations]):
-    """What name servers keep."""
+class NameServers(_OperationsFace[NameServerOperations]):
+    """The state of name servers."""
 
-    kv_get = waits(NameServerOperations.kv_get)
-    kv_list = waits(NameServerOperations.kv_list)
-    kv_put = waits(NameServerOperations.kv_put)
-    kv_delete = waits(NameServerOperations.kv_delete)
-    configs = waits(NameServerOperations.configs)
-    update_config = waits(NameServerOperations.update_config)
-    wipe_write_perm = waits(NameServerOperations.wipe_write_perm)
-    add_write_perm = waits(NameServerOperations.add_write_perm)
+    kv_get = blocking_method(NameServerOperations.kv_get)
+    kv_list = blocking_method(NameServerOperations.kv_list)
+    kv_put = blocking_method(NameServerOperations.kv_put)
+    kv_delete = blocking_method(NameServerOperations.kv_delete)
+    configs = blocking_method(NameServerOperations.configs)
+    update_config = blocking_method(NameServerOperations.update_config)
+    wipe_write_perm = blocking_method(NameServerOperations.wipe_write_perm)
+    add_write_perm = blocking_method(NameServerOperations.add_write_perm)
 
 
-class Topics(_Noun[TopicOperations]):
+class Topics(_OperationsFace[TopicOperations]):
     """Topics and their queues."""
 
-    names = waits(TopicOperations.names)
-    route = waits(TopicOperations.route)
-    readers = waits(TopicOperations.readers)
-    configs = waits(TopicOperations.configs)
-    configs_at = waits(TopicOperations.configs_at)
-    stats = waits(TopicOperations.stats)
-    groups = waits(TopicOperations.groups)
-    create = waits(TopicOperations.create)
-    update = waits(TopicOperations.update)
-    delete = waits(TopicOperations.delete)
+    names = blocking_method(TopicOperations.names)
+    route = blocking_method(TopicOperations.route)
+    readers = blocking_method(TopicOperations.readers)
+    configs = blocking_method(TopicOperations.configs)
+    configs_at = blocking_method(TopicOperations.configs_at)
+    stats = blocking_method(TopicOperations.stats)
+    groups = blocking_method(TopicOperations.groups)
+    create = blocking_method(TopicOperations.create)
+    update = blocking_method(TopicOperations.update)
+    delete = blocking_method(TopicOperations.delete)
 
 
-class Groups(_Noun[GroupOperations]):
+class Groups(_OperationsFace[GroupOperations]):
     """Consumer groups."""
 
-    names = waits(GroupOperations.names)
-    configs = waits(GroupOperations.configs)
-    configs_at = waits(GroupOperations.configs_at)
-    of_topic = waits(GroupOperations.of_topic)
-    connections = waits(GroupOperations.connections)
-    progress = waits(GroupOperations.progress)
-    running_info = waits(GroupOperations.running_info)
-    running_infos = waits(GroupOperations.running_infos)
-    explain = waits(GroupOperations.explain)
-    create = waits(GroupOperations.create)
-    update = waits(GroupOperations.update)
-    delete = waits(GroupOperations.delete)
+    names = blocking_method(GroupOperations.names)
+    configs = blocking_method(GroupOperations.configs)
+    configs_at = blocking_method(GroupOperations.configs_at)
+    of_topic = blocking_method(GroupOperations.of_topic)
+    connections = blocking_method(GroupOperations.connections)
+    progress = blocking_method(GroupOperations.progress)
+    running_info = blocking_method(GroupOperations.running_info)
+    running_infos = blocking_method(GroupOperations.running_infos)
+    explain = blocking_method(GroupOperations.explain)
+    create = blocking_method(GroupOperations.create)
+    update = blocking_method(GroupOperations.update)
+    delete = blocking_method(GroupOperations.delete)
 
 
-class Offsets(_Noun[OffsetOperations]):
-    """Places in queues, and those of groups."""
+class Offsets(_OperationsFace[OffsetOperations]):
+    """Positions in queues, and offsets of groups."""
 
-    queues = waits(OffsetOperations.queues)
-    first = waits(OffsetOperations.first)
-    end = waits(OffsetOperations.end)
-    at_time = waits(OffsetOperations.at_time)
-    at = waits(OffsetOperations.at)
-    read = waits(OffsetOperations.read)
-    committed = waits(OffsetOperations.committed)
-    set = waits(OffsetOperations.set)
-    clone = waits(OffsetOperations.clone)
-    plan_reset = waits(OffsetOperations.plan_reset)
-    reset = waits(OffsetOperations.reset)
-
-
-class Messages(_Noun[MessageOperations]):
-    """Messages that are stored."""
-
-    by_offset_id = waits(MessageOperations.by_offset_id)
-    by_unique_key = waits(MessageOperations.by_unique_key)
-    by_key = waits(MessageOperations.by_key)
-    get = waits(MessageOperations.get)
-    view = waits(MessageOperations.view)
-    by_time = iterates(MessageOperations.by_time)
-    between = iterates(MessageOperations.between)
-    consume_directly = waits(MessageOperations.consume_directly)
-    track = waits(MessageOperations.track)
+    queues = blocking_method(OffsetOperations.queues)
+    first = blocking_method(OffsetOperations.first)
+    end = blocking_method(OffsetOperations.end)
+    at_time = blocking_method(OffsetOperations.at_time)
+    at = blocking_method(OffsetOperations.at)
+    read = blocking_method(OffsetOperations.read)
+    committed = blocking_method(OffsetOperations.committed)
+    set = blocking_method(OffsetOperations.set)
+    clone = blocking_method(OffsetOperations.clone)
+    plan_reset = blocking_method(OffsetOperations.plan_reset)
+    reset = blocking_method(OffsetOperations.reset)
 
 
-class DeadLetters(_Noun[DeadLetterOperations]):
-    """What consumers gave up."""
+class Messages(_OperationsFace[MessageOperations]):
+    """Stored messages."""
 
-    groups = waits(DeadLetterOperations.groups)
-    letters = iterates(DeadLetterOperations.letters)
-    redrive = waits(DeadLetterOperations.redrive)
-
-
-class Transactions(_Noun[TransactionOperations]):
-    """Transactions that have not ended."""
-
-    open = waits(TransactionOperations.open)
-    find = waits(TransactionOperations.find)
-    producers = waits(TransactionOperations.producers)
-    resolve = waits(TransactionOperations.resolve)
-    resume = waits(TransactionOperations.resume)
+    by_offset_id = blocking_method(MessageOperations.by_offset_id)
+    by_unique_key = blocking_method(MessageOperations.by_unique_key)
+    by_key = blocking_method(MessageOperations.by_key)
+    get = blocking_method(MessageOperations.get)
+    view = blocking_method(MessageOperations.view)
+    by_time = blocking_iterator(MessageOperations.by_time)
+    between = blocking_iterator(MessageOperations.between)
+    consume_directly = blocking_method(MessageOperations.consume_directly)
+    track = blocking_method(MessageOperations.track)
 
 
-class Timers(_Noun[TimerOperations]):
-    """Messages that wait for their time."""
+class DeadLetters(_OperationsFace[DeadLetterOperations]):
+    """Dead letters of groups."""
 
-    waiting = waits(TimerOperations.waiting)
-    find = waits(TimerOperations.find)
-    cancel = waits(TimerOperations.cancel)
+    groups = blocking_method(DeadLetterOperations.groups)
+    letters = blocking_iterator(DeadLetterOperations.letters)
+    redrive = blocking_method(DeadLetterOperations.redrive)
+
+
+class Transactions(_OperationsFace[TransactionOperations]):
+    """Open transactions."""
+
+    open = blocking_method(TransactionOperations.open)
+    find = blocking_method(TransactionOperations.find)
+    producers = blocking_method(TransactionOperations.producers)
+    resolve = blocking_method(TransactionOperations.resolve)
+    resume = blocking_method(TransactionOperations.resume)
+
+
+class Timers(_OperationsFace[TimerOperations]):
+    """Pending scheduled messages."""
+
+    waiting = blocking_method(TimerOperations.waiting)
+    find = blocking_method(TimerOperations.find)
+    cancel = blocking_method(TimerOperations.cancel)
 
 
 class Admin(BlockingClient[of_admin.Admin]):
-    """`with Admin("127.0.0.1:9876") as admin: admin.topics.names()`."""
+    """Operations on a cluster.
+
+    `with Admin("127.0.0.1:9876") as admin: admin.topics.names()`.
+    """
 
     def __init__(self, cluster: OwnCluster = "") -> None:
         super().__init__(of_admin.Admin(cluster))
 
     @cached_property
     def access(self) -> Access:
-        return Access(self._behind.access, self)
+        return Access(self._wrapped.access, self)
 
     @cached_property
     def cluster(self) -> Cluster:
-        return Cluster(self._behind.cluster, self)
+        return Cluster(self._wrapped.cluster, self)
 
     @cached_property
     def name_servers(self) -> NameServers:
-        return NameServers(self._behind.name_servers, self)
+        return NameServers(self._wrapped.name_servers, self)
 
     @cached_property
     def topics(self) -> Topics:
-        return Topics(self._behind.topics, self)
+        return Topics(self._wrapped.topics, self)
 
     @cached_property
     def groups(self) -> Groups:
-        return Groups(self._behind.groups, self)
+        return Groups(self._wrapped.groups, self)
 
     @cached_property
     def offsets(self) -> Offsets:
-        return Offsets(self._behind.offsets, self)
+        return Offsets(self._wrapped.offsets, self)
 
     @cached_property
     def messages(self) -> Messages:
-        return Messages(self._behind.messages, self)
+        return Messages(self._wrapped.messages, self)
 
     @cached_property
     def dead_letters(self) -> DeadLetters:
-        return DeadLetters(self._behind.dead_letters, self)
+        return DeadLetters(self._wrapped.dead_letters, self)
 
     @cached_property
     def transactions(self) -> Transactions:
-        return Transactions(self._behind.transactions, self)
+        return Transactions(self._wrapped.transactions, self)
 
     @cached_property
     def timers(self) -> Timers:
-        return Timers(self._behind.timers, self)
+        return Timers(self._wrapped.timers, self)

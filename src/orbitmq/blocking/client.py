@@ -1,7 +1,8 @@
-"""What every blocking client is: one of the async clients, whose methods any thread may call and wait for.
+"""The base of blocking clients: each wraps an async client, whose methods any thread may call.
 
-`waits` makes a blocking method of a coroutine method, `iterates` of an async iterator, `acts` of a plain method; all keep its signature and
-what it says of itself. Once the client is started, each runs on the loop's thread, which alone touches the async client.
+`blocking_method` wraps a coroutine method, `blocking_iterator` an async iterator, `loop_method` a
+plain method; all keep signature and docstring. Thread rule: once the client is started, each call
+runs on the loop's thread, the only one that touches the async client.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from orbitmq.blocking import loop_thread
-from orbitmq.blocking.loop_thread import Call, LoopThread
-from orbitmq.client.session import SessionUser
+from orbitmq.blocking.loop_thread import Call, ClientLoopThread
+from orbitmq.client.session.client_session import SessionUser
 from orbitmq.client.settings import ClientSettings
-from orbitmq.common.errors import WrongCall
+from orbitmq.common.errors import InvalidStateError
 
 OwnCluster = str | Sequence[str] | ClientSettings
-"""What a client is told of a cluster: its name servers, or all settings."""
+"""How a blocking client reaches a cluster: name servers or full settings."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,56 +30,62 @@ C_co = TypeVar("C_co", covariant=True)
 S_co = TypeVar("S_co", bound=SessionUser, covariant=True)
 
 
-class Blocking(ABC, Generic[C_co]):
-    """The blocking face of an async object."""
+class BlockingFace(ABC, Generic[C_co]):
+    """The blocking interface of an async object."""
 
-    def __init__(self, behind: C_co) -> None:
-        self._behind = behind
-
-    @abstractmethod
-    def _wait(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a coroutine function on the loop, and wait for its end."""
+    def __init__(self, wrapped: C_co) -> None:
+        self._wrapped = wrapped
 
     @abstractmethod
-    def _act(self, work: Callable[[], T]) -> T:
-        """Call a plain function where the object lives."""
+    def _run(
+        self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a coroutine function on the loop and wait for its result."""
+
+    @abstractmethod
+    def _run_plain(self, work: Callable[[], T]) -> T:
+        """Call a plain function on the thread of the wrapped object."""
 
 
-class BlockingClient(Blocking[S_co]):
-    """`with … as client`, or from `start` to `close`."""
+class BlockingClient(BlockingFace[S_co]):
+    """A blocking client, used with `with` or from `start` to `close`."""
 
-    def __init__(self, behind: S_co) -> None:
-        super().__init__(behind)
-        self._loop: LoopThread | None = None
+    def __init__(self, wrapped: S_co) -> None:
+        super().__init__(wrapped)
+        self._loop: ClientLoopThread | None = None
         self._closing: Call[None] | None = None
         self._is_over = False
-        self._lock = threading.Lock()  # of start and close
+        self._lock = threading.Lock()  # guards start and close
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
     def __exit__(self, *problem: object) -> None:
-        self._end(self._behind.__aexit__, *problem)
+        self._end(self._wrapped.__aexit__, *problem)
 
     def start(self) -> None:
-        """Begin; nothing stays when that fails."""
+        """Start the client; a failure leaves nothing behind."""
         with self._lock:
             if self._loop is not None:
-                raise WrongCall("this client was started before; make a new one")
+                raise InvalidStateError("this client is already started: create a new one")
             self._loop = loop = loop_thread.acquire()
         try:
-            loop.call(self._behind.start)
+            loop.call(self._wrapped.start)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """End, and give up the calls that are under way. Whoever was interrupted here may call it again."""
-        self._end(self._behind.close)
+        """Close the client and cancel its running calls; may be called again after an interrupt."""
+        self._end(self._wrapped.close)
 
-    def _end(self, end: Callable[P, Coroutine[Any, Any, None]], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Close the client once, and wait for that. In a fork of the process that started it there is nothing to close."""
+    def _end(
+        self, end: Callable[P, Coroutine[Any, Any, None]], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Close the client once and wait for it; do nothing in a fork of the process that started
+        it.
+        """
         loop = self._loop
         if loop is None or not loop.is_of_this_process:
             return
@@ -94,48 +101,57 @@ class BlockingClient(Blocking[S_co]):
             if is_last:
                 loop_thread.release(loop)
 
-    def _wait(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    def _run(
+        self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         if self._loop is None:
-            raise WrongCall("this client is not started: use it in `with`, or call start() first")
+            raise InvalidStateError(
+                "this client is not started: use it in `with`, or call start() first"
+            )
         if self._closing is not None:
-            raise WrongCall("this client is closed; make a new one")
+            raise InvalidStateError("this client is closed: create a new one")
         return self._loop.call(work, *args, **kwargs)
 
-    def _act(self, work: Callable[[], T]) -> T:
-        return work() if self._loop is None else self._wait(_as_coroutine, work)
+    def _run_plain(self, work: Callable[[], T]) -> T:
+        return work() if self._loop is None else self._run(_as_coroutine, work)
 
 
 async def _as_coroutine(work: Callable[[], T]) -> T:
     return work()
 
 
-def waits(method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Blocking[C], P], T]:
-    """The blocking method of a coroutine method."""
+def blocking_method(
+    method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[BlockingFace[C], P], T]:
+    """Return the blocking method of a coroutine method."""
 
     @wraps(method)
-    def call(face: Blocking[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return face._wait(method, face._behind, *args, **kwargs)
+    def call(face: BlockingFace[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return face._run(method, face._wrapped, *args, **kwargs)
 
     return call
 
 
-def iterates(method: Callable[Concatenate[C, P], AsyncIterator[T]]) -> Callable[Concatenate[Blocking[C], P], Iterator[T]]:
-    """The blocking method of a method that gives one value after the other."""
+def blocking_iterator(
+    method: Callable[Concatenate[C, P], AsyncIterator[T]],
+) -> Callable[Concatenate[BlockingFace[C], P], Iterator[T]]:
+    """Return the blocking generator method of an async iterator method."""
 
     @wraps(method)
-    def call(face: Blocking[C], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        values = face._act(partial(method, face._behind, *args, **kwargs))
+    def call(face: BlockingFace[C], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        values = face._run_plain(partial(method, face._wrapped, *args, **kwargs))
         try:
             while True:
                 try:
-                    value = face._wait(_next_of, values)
+                    value = face._run(_next_of, values)
                 except StopAsyncIteration:
                     return
                 yield value
         finally:
-            with suppress(WrongCall):  # the client was closed before, or nobody is left who could wait
+            # The client may be closed, or this may be the loop's own thread.
+            with suppress(InvalidStateError):
                 if isinstance(values, AsyncGenerator):
-                    face._wait(_end_of, values)
+                    face._run(_end_of, values)
 
     return call
 
@@ -148,11 +164,13 @@ async def _end_of(values: AsyncGenerator[Any, Any]) -> None:
     await values.aclose()
 
 
-def acts(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[Blocking[C], P], T]:
-    """The method, as any thread may call it."""
+def loop_method(
+    method: Callable[Concatenate[C, P], T],
+) -> Callable[Concatenate[BlockingFace[C], P], T]:
+    """Return a method that calls a plain method on the loop's thread."""
 
     @wraps(method)
-    def call(face: Blocking[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return face._act(partial(method, face._behind, *args, **kwargs))
+    def call(face: BlockingFace[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return face._run_plain(partial(method, face._wrapped, *args, **kwargs))
 
     return call

@@ -1,8 +1,10 @@
-"""The event loop of all blocking clients of this process: in one daemon thread, from the first that starts to the last that closes.
+"""The event loop of all blocking clients of a process: in one daemon thread, from the first client
+that starts to the last that closes.
 
-One for all, because a loop is idle nearly always, because what several clients send then leaves in one write, and because threads of an
-interpreter share one lock anyhow. Any thread may call; calls that come at the same time wake the loop once. After a fork the child has
-none of the parent's threads: it gets a loop of its own, and clients of the parent say so when they are used there.
+One loop serves all, because it is idle most of the time, because concurrent requests of several
+clients then leave in one write, and because threads of an interpreter share one lock anyway. Any
+thread may call; concurrent calls wake the loop once. A forked child has none of the parent's
+threads: it gets its own loop, and clients of the parent raise an error when used there.
 """
 
 from __future__ import annotations
@@ -16,15 +18,18 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
 
-from orbitmq.common.errors import WrongCall
+from orbitmq.common.errors import InvalidStateError
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_GIVEN_UP: Final = "the call was given up: its client was closed meanwhile"
+_GIVEN_UP: Final = "the call was cancelled: its client was closed meanwhile"
 
 
 class Call(Generic[T]):
-    """A coroutine that the loop runs for a thread. A lock and no more: a Future would cost half as much again as the whole call."""
+    """A coroutine that the loop runs for a thread.
+
+    It uses a bare lock: a Future would add half the cost of the whole call.
+    """
 
     __slots__ = ("_ended", "_problem", "_result", "_work", "task")
 
@@ -37,6 +42,7 @@ class Call(Generic[T]):
         self._problem: BaseException | None = None
 
     async def run(self) -> None:
+        """Run the coroutine and release the waiting thread."""
         try:
             self._result = await self._work()
         except asyncio.CancelledError:
@@ -48,16 +54,17 @@ class Call(Generic[T]):
 
     @property
     def is_over(self) -> bool:
+        """Whether the call has ended."""
         return not self._ended.locked()
 
     def abandon(self) -> None:
-        """Let nobody wait for it: there is no loop any more that could run it."""
+        """End the call with an error, since no loop is left to run it."""
         if not self.is_over:
             self._problem = CancelledError(_GIVEN_UP)
             self._ended.release()
 
     def wait(self) -> T:
-        """What it returns, or raises, as soon as it does; any number of times."""
+        """Wait for the call and return its result or raise its error; may be called repeatedly."""
         with self._ended:
             pass
         if self._problem is not None:
@@ -68,8 +75,8 @@ class Call(Generic[T]):
         return cast("T", self._result)
 
 
-class LoopThread:
-    """A loop in a thread, from `start` to `close`."""
+class ClientLoopThread:
+    """An event loop in a thread, from `start` to `close`."""
 
     def __init__(self, name: str) -> None:
         self._pid = os.getpid()
@@ -77,13 +84,15 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._waiting: deque[Call[Any]] = deque()
         self._begun: set[Call[Any]] = set()
-        self._is_told = False  # the loop knows that something waits
+        self._is_woken = False  # the loop is scheduled to start the waiting calls
 
     @property
     def is_of_this_process(self) -> bool:
+        """Whether this process started the loop, and is not a fork."""
         return self._pid == os.getpid()
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     def _run(self) -> None:
@@ -91,31 +100,43 @@ class LoopThread:
             runner.get_loop().run_forever()
 
     def close(self) -> None:
-        """Cancel what still runs, and end."""
+        """Cancel running calls, and end the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._is_told = False
+        self._is_woken = False
         for call in (*self._waiting, *self._begun):
             call.abandon()
 
-    def submit(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> Call[T]:
-        """Run a coroutine function on the loop."""
+    def submit(
+        self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Call[T]:
+        """Start a coroutine function on the loop."""
         if self._pid != os.getpid():
-            raise WrongCall(f"this client belongs to process {self._pid}, of which this one is a fork: make a new client after the fork")
+            raise InvalidStateError(
+                f"this client belongs to process {self._pid}, of which this one is a fork: create a"
+                " new client after the fork"
+            )
         if threading.current_thread() is self._thread:
-            raise WrongCall("a blocking call on the event loop's own thread would wait for itself: coroutines use the clients of orbitmq")
+            raise InvalidStateError(
+                "a blocking call on the event loop's own thread would deadlock: use the async"
+                " clients of orbitmq in coroutines"
+            )
         call = Call(partial(work, *args, **kwargs))
         self._waiting.append(call)
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_woken:
+            self._is_woken = True
             try:
                 self._loop.call_soon_threadsafe(self._begin)
             except RuntimeError as closed:
-                raise WrongCall("this client was closed meanwhile, and nothing was done") from closed
+                raise InvalidStateError(
+                    "this client was closed meanwhile: nothing was done"
+                ) from closed
         return call
 
-    def call(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a coroutine function on the loop, and wait for its end; it is given up when whoever waits is interrupted."""
+    def call(
+        self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a coroutine function on the loop and wait for it; an interrupt cancels it."""
         call = self.submit(work, *args, **kwargs)
         try:
             return call.wait()
@@ -124,11 +145,12 @@ class LoopThread:
             raise
 
     def give_up(self, call: Call[Any]) -> None:
-        """Cancel a call that nobody waits for any more."""
+        """Cancel a call whose caller no longer waits for it."""
         self._loop.call_soon_threadsafe(self._cancel, call)
 
     def _begin(self) -> None:
-        self._is_told = False  # before the first is taken: what comes later is told again, or seen here
+        # Reset before the first call is taken: a later call wakes the loop again, or is seen here.
+        self._is_woken = False
         while self._waiting:
             call = self._waiting.popleft()
             call.task = self._loop.create_task(call.run())
@@ -145,24 +167,25 @@ class LoopThread:
 
 
 _lock = threading.Lock()
-_shared: LoopThread | None = None
+_shared: ClientLoopThread | None = None
 _users = 0
-_parents: list[LoopThread | None] = []  # of processes that this one was forked from: nothing of them may be closed here
+# Loops of the processes this one was forked from, kept alive: they must not be closed here.
+_parents: list[ClientLoopThread | None] = []
 
 
-def acquire() -> LoopThread:
-    """The loop of this process; `release` it."""
+def acquire() -> ClientLoopThread:
+    """Return the loop of this process, starting it if needed; `release` it after use."""
     global _shared, _users
     with _lock:
         if _shared is None:
-            _shared = LoopThread("orbitmq-blocking")
+            _shared = ClientLoopThread("orbitmq-blocking")
             _shared.start()
         _users += 1
         return _shared
 
 
-def release(loop_thread: LoopThread) -> None:
-    """Need it no more; with the last one its thread ends."""
+def release(loop_thread: ClientLoopThread) -> None:
+    """Release the loop; the last release ends its thread."""
     global _shared, _users
     with _lock:
         if loop_thread is not _shared:

@@ -1,4 +1,4 @@
-"""The trace without coroutines."""
+"""The blocking message trace."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from collections.abc import Sequence
 from orbitmq.blocking.client import BlockingClient, OwnCluster
 from orbitmq.client import trace as of_trace
 from orbitmq.client.messages import ReceivedMessage, SendResult
-from orbitmq.client.observers import Outcome, Recall, SendObserver, TransactionEnd
-from orbitmq.client.outbox import Outgoing
+from orbitmq.client.observers import ConsumeOutcome, Recall, SendObserver, TransactionEnd
+from orbitmq.client.producer.outbox import OutgoingMessage
 from orbitmq.client.trace import TraceSettings
 
 
 class Trace(BlockingClient[of_trace.Trace], SendObserver):
-    """`with Trace(cluster) as trace: producer.observers.append(trace); consumer.observers.append(trace)`.
+    """Publishes trace records of the producers and consumers that it observes.
 
-    Clients tell it on the thread of the loop, which it shares with them; so it hands on what it is told, and waits for nothing.
+    `with Trace(cluster) as trace: producer.observers.append(trace);
+    consumer.observers.append(trace)`.
+
+    Clients call it on the loop's thread, which it shares with them; it forwards the calls and never
+    blocks.
     """
 
     def __init__(self, cluster: OwnCluster = "", *, settings: TraceSettings | None = None) -> None:
@@ -23,20 +27,24 @@ class Trace(BlockingClient[of_trace.Trace], SendObserver):
 
     @property
     def dropped_count(self) -> int:
-        """Records that did not fit, or could not be sent."""
-        return self._behind.dropped_count
+        """The number of records that did not fit the buffer or could not be sent."""
+        return self._wrapped.dropped_count
 
-    def sent(self, group: str, outgoing: Outgoing, result: SendResult | Exception, cost_ms: int) -> None:
-        self._behind.sent(group, outgoing, result, cost_ms)
+    def sent(
+        self, group: str, outgoing: OutgoingMessage, result: SendResult | Exception, cost_ms: int
+    ) -> None:
+        self._wrapped.sent(group, outgoing, result, cost_ms)
 
     def transaction_ended(self, group: str, end: TransactionEnd) -> None:
-        self._behind.transaction_ended(group, end)
+        self._wrapped.transaction_ended(group, end)
 
     def recalled(self, group: str, recall: Recall) -> None:
-        self._behind.recalled(group, recall)
+        self._wrapped.recalled(group, recall)
 
     def consuming(self, group: str, messages: Sequence[ReceivedMessage]) -> None:
-        self._behind.consuming(group, messages)
+        self._wrapped.consuming(group, messages)
 
-    def consumed(self, group: str, messages: Sequence[ReceivedMessage], outcome: Outcome, cost_ms: int) -> None:
-        self._behind.consumed(group, messages, outcome, cost_ms)
+    def consumed(
+        self, group: str, messages: Sequence[ReceivedMessage], outcome: ConsumeOutcome, cost_ms: int
+    ) -> None:
+        self._wrapped.consumed(group, messages, outcome, cost_ms)

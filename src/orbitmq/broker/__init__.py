@@ -1,1 +1,1 @@
-"""The broker: takes messages in, gives them out, and keeps what it knows of topics, groups and their progress."""
+"""The broker: stores messages, serves them to consumers, and keeps topics, groups and offsets."""

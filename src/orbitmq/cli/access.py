@@ -8,28 +8,29 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
+from orbitmq.cli.command_group import CommandGroup
 from orbitmq.cli.connection import administered, name_server_options, target_options
 from orbitmq.cli.output import emit, output_option, say
 
 if TYPE_CHECKING:
     from orbitmq.access.policies import PolicyEntry
-    from orbitmq.admin.access import AccessOperations, Where
+    from orbitmq.admin.access import AccessOperations, TargetServers
 
 T = TypeVar("T")
 Command = Callable[..., None]
 
 
-@click.group("access")
+@click.group("access", cls=CommandGroup)
 def group() -> None:
-    """Users, and what they may do.
+    """Manage users and what they may do.
 
-    At brokers with authenticationEnabled=true; with --at-name-servers at name servers that have it.
+    Needs authenticationEnabled=true at brokers or, with --at-name-servers, at name servers.
     """
 
 
-@group.group("user")
+@group.group("user", cls=CommandGroup, old_names={"ls": "list"})
 def user() -> None:
-    """Who may sign requests.
+    """Manage users.
 
     \b
     Example:
@@ -37,9 +38,9 @@ def user() -> None:
     """
 
 
-@group.group("acl")
+@group.group("acl", cls=CommandGroup, old_names={"ls": "list"})
 def acl() -> None:
-    """What users may do with topics, groups and clusters.
+    """Manage what users may do with topics, groups and clusters.
 
     \b
     Example:
@@ -52,39 +53,59 @@ class _Servers(NamedTuple):
 
     name_servers: str
     timeout_ms: int
-    where: Where
+    where: TargetServers
 
-    def ask(self, operation: Callable[[AccessOperations, Where], Awaitable[T]]) -> T:
-        return administered(self.name_servers, self.timeout_ms, lambda admin: operation(admin.access, self.where))
+    def ask(self, operation: Callable[[AccessOperations, TargetServers], Awaitable[T]]) -> T:
+        return administered(
+            self.name_servers, self.timeout_ms, lambda admin: operation(admin.access, self.where)
+        )
 
-    def tell(self, what: str, operation: Callable[[AccessOperations, Where], Awaitable[list[str]]]) -> None:
-        """Change something, and say where that was done."""
+    def change(
+        self,
+        what: str,
+        operation: Callable[[AccessOperations, TargetServers], Awaitable[list[str]]],
+    ) -> None:
+        """Run a change, and print on which servers it was made."""
         say(f"{what} at {', '.join(self.ask(operation))}", err=True)
 
 
 def _places(command: Command) -> Command:
-    """Where users and rules are: the options of every command here, which is given `servers` for them."""
+    """Where users and rules are: the options of every command here, which is given `servers` for
+    them.
+    """
 
     @wraps(command)
-    def taken(name_servers: str, timeout_ms: int, cluster: str | None, broker: str | None, at_name_servers: bool, **others: object) -> None:
-        from orbitmq.admin.access import Where
+    def taken(
+        name_servers: str,
+        timeout_ms: int,
+        cluster: str | None,
+        broker: str | None,
+        at_name_servers: bool,
+        **others: object,
+    ) -> None:
+        from orbitmq.admin.access import TargetServers
 
-        command(_Servers(name_servers, timeout_ms, Where(cluster, broker, at_name_servers)), **others)
+        command(
+            _Servers(name_servers, timeout_ms, TargetServers(cluster, broker, at_name_servers)),
+            **others,
+        )
 
-    option = click.option("--at-name-servers", is_flag=True, help="Every name server, instead of brokers.")
+    option = click.option(
+        "--at-name-servers", is_flag=True, help="Use name servers instead of brokers."
+    )
     return name_server_options(target_options(option(taken)))
 
 
-@user.command("ls")
-@click.option("--filter", "text", default="", metavar="TEXT", help="Only names that hold it.")
+@user.command("list")
+@click.option("--filter", "text", default="", metavar="TEXT", help="Only names that contain TEXT.")
 @_places
 @output_option
 def list_users(servers: _Servers, output: str, text: str) -> None:
-    """List users; passwords are not shown.
+    """List users, without their passwords.
 
     \b
     Example:
-      orbitmq access user ls --access-key admin --secret-key ...
+      orbitmq access user list --access-key admin --secret-key ...
     """
     found = servers.ask(lambda access, where: access.users(text, where))
     rows = [
@@ -104,12 +125,14 @@ def list_users(servers: _Servers, output: str, text: str) -> None:
     prompt=True,
     hide_input=True,
     confirmation_prompt=True,
-    help="What it signs with; asked for when it is not given.",
+    help="Secret key of the user; prompted for if omitted.",
 )
-@click.option("--super", "is_super", is_flag=True, help="Rules do not bind it.")
+@click.option(
+    "--super", "is_super", is_flag=True, help="Create a super user, who may do everything."
+)
 @_places
 def create_user(servers: _Servers, name: str, password: str, is_super: bool) -> None:
-    """Make the user NAME, who may do nothing yet unless it is a super user.
+    """Create the user NAME, without any permission unless --super is given.
 
     \b
     Example:
@@ -118,17 +141,30 @@ def create_user(servers: _Servers, name: str, password: str, is_super: bool) -> 
     from orbitmq.access.users import UserType
 
     kind = UserType.SUPER if is_super else UserType.NORMAL
-    servers.tell(f"created {name}", lambda access, where: access.create_user(name, password, kind, where))
+    servers.change(
+        f"created {name}", lambda access, where: access.create_user(name, password, kind, where)
+    )
 
 
 @user.command("update")
 @click.argument("name")
-@click.option("--password", envvar="ORBITMQ_USER_PASSWORD", show_envvar=True, help="What it signs with from now on.")
-@click.option("--type", "type_", type=click.Choice(["Super", "Normal"]), help="Whether rules bind it.")
-@click.option("--status", type=click.Choice(["enable", "disable"]), help="Whether it is let in.")
+@click.option(
+    "--password",
+    envvar="ORBITMQ_USER_PASSWORD",
+    show_envvar=True,
+    help="New secret key of the user.",
+)
+@click.option(
+    "--type", "type_", type=click.Choice(["Super", "Normal"]), help="Super users may do everything."
+)
+@click.option(
+    "--status", type=click.Choice(["enable", "disable"]), help="Enable or disable the user."
+)
 @_places
-def update_user(servers: _Servers, name: str, password: str | None, type_: str | None, status: str | None) -> None:
-    """Change the password, the type or the status of the user NAME.
+def update_user(
+    servers: _Servers, name: str, password: str | None, type_: str | None, status: str | None
+) -> None:
+    """Update the password, type or status of the user NAME.
 
     \b
     Example:
@@ -139,33 +175,43 @@ def update_user(servers: _Servers, name: str, password: str | None, type_: str |
     if password is None and type_ is None and status is None:
         raise click.UsageError("say what to change: --password, --type or --status")
     kind, state = UserType(type_) if type_ else None, UserStatus(status) if status else None
-    servers.tell(f"updated {name}", lambda access, where: access.update_user(name, password, kind, state, where))
+    servers.change(
+        f"updated {name}",
+        lambda access, where: access.update_user(name, password, kind, state, where),
+    )
 
 
 @user.command("delete")
 @click.argument("name")
 @_places
 def delete_user(servers: _Servers, name: str) -> None:
-    """Forget the user NAME and its rules.
+    """Delete the user NAME and its rules.
 
     \b
     Example:
       orbitmq access user delete alice
     """
-    servers.tell(f"deleted {name}", lambda access, where: access.delete_user(name, where))
+    servers.change(f"deleted {name}", lambda access, where: access.delete_user(name, where))
 
 
-@acl.command("ls")
-@click.option("--user", "text", default="", metavar="TEXT", help="Only users whose names hold it.")
-@click.option("--resource", default="", metavar="TEXT", help="Only resources that hold it, such as Topic:orders.")
+@acl.command("list")
+@click.option(
+    "--user", "text", default="", metavar="TEXT", help="Only users whose names contain TEXT."
+)
+@click.option(
+    "--resource",
+    default="",
+    metavar="TEXT",
+    help="Only resources that contain TEXT, such as Topic:orders.",
+)
 @_places
 @output_option
 def list_acls(servers: _Servers, output: str, text: str, resource: str) -> None:
-    """List rules.
+    """List the rules of users.
 
     \b
     Example:
-      orbitmq access acl ls --user alice
+      orbitmq access acl list --user alice
     """
     from orbitmq.access.requests import Action
 
@@ -192,21 +238,54 @@ def _rule_options(command: Command) -> Command:
     """What a rule says: the options of a command that is given `entries` for them."""
 
     @wraps(command)
-    def taken(*arguments: object, resources: list[str], actions: list[str], is_allowed: bool, sources: list[str], **others: object) -> None:
+    def taken(
+        *arguments: object,
+        resources: list[str],
+        actions: list[str],
+        is_allowed: bool,
+        sources: list[str],
+        **others: object,
+    ) -> None:
         from orbitmq.admin.access import policy_entry
 
-        command(*arguments, entries=policy_entry(resources, actions, "Allow" if is_allowed else "Deny", sources), **others)
+        command(
+            *arguments,
+            entries=policy_entry(resources, actions, "Allow" if is_allowed else "Deny", sources),
+            **others,
+        )
 
     ruled: Command = taken
     for option in (
         click.option(
-            "--source", "sources", multiple=True, metavar="ADDRESS", help="Only from here, such as 10.0.0.0/8; may be given again."
+            "--source",
+            "sources",
+            multiple=True,
+            metavar="ADDRESS",
+            help="Source address, such as 10.0.0.0/8; repeatable.",
         ),
-        click.option("--allow/--deny", "is_allowed", default=True, show_default=True, help="Whether it may."),
         click.option(
-            "--action", "actions", multiple=True, required=True, metavar="ACTION", help="Pub, Sub, Get, ..., All; may be given again."
+            "--allow/--deny",
+            "is_allowed",
+            default=True,
+            show_default=True,
+            help="Decision of the rule.",
         ),
-        click.option("--resource", "resources", multiple=True, required=True, metavar="KIND:NAME", help="Such as Topic:orders or Group:*."),
+        click.option(
+            "--action",
+            "actions",
+            multiple=True,
+            required=True,
+            metavar="ACTION",
+            help="Pub, Sub, Create, Update, Delete, Get, List, Any or All; repeatable.",
+        ),
+        click.option(
+            "--resource",
+            "resources",
+            multiple=True,
+            required=True,
+            metavar="KIND:NAME",
+            help="Resource, such as Topic:orders or Group:*; repeatable.",
+        ),
     ):
         ruled = option(ruled)
     return ruled
@@ -217,14 +296,16 @@ def _rule_options(command: Command) -> Command:
 @_rule_options
 @_places
 def create_acl(servers: _Servers, name: str, entries: list[PolicyEntry]) -> None:
-    """Say what the user NAME may do, or may not.
+    """Create rules that allow or deny the user NAME actions on resources.
 
     \b
     Examples:
       orbitmq access acl create alice --resource Topic:orders --action Pub --action Sub
       orbitmq access acl create alice --resource 'Group:*' --action Sub --source 10.0.0.0/8
     """
-    servers.tell(f"changed rules of {name}", lambda access, where: access.create_acl(name, entries, where))
+    servers.change(
+        f"changed rules of {name}", lambda access, where: access.create_acl(name, entries, where)
+    )
 
 
 @acl.command("update")
@@ -232,24 +313,32 @@ def create_acl(servers: _Servers, name: str, entries: list[PolicyEntry]) -> None
 @_rule_options
 @_places
 def update_acl(servers: _Servers, name: str, entries: list[PolicyEntry]) -> None:
-    """Say anew what the user NAME may do with resources; what it may do with others stays.
+    """Update the rules of the user NAME for the given resources; leave the others unchanged.
 
     \b
     Example:
       orbitmq access acl update alice --resource Topic:orders --action Sub
     """
-    servers.tell(f"changed rules of {name}", lambda access, where: access.update_acl(name, entries, where))
+    servers.change(
+        f"changed rules of {name}", lambda access, where: access.update_acl(name, entries, where)
+    )
 
 
 @acl.command("delete")
 @click.argument("name")
-@click.option("--resource", metavar="KIND:NAME", help="Only the rule for it.  [default: all rules]")
+@click.option(
+    "--resource",
+    metavar="KIND:NAME",
+    help="Delete only the rule for this resource.  [default: all rules]",
+)
 @_places
 def delete_acl(servers: _Servers, name: str, resource: str | None) -> None:
-    """Forget rules of the user NAME.
+    """Delete rules of the user NAME.
 
     \b
     Example:
       orbitmq access acl delete alice --resource Topic:orders
     """
-    servers.tell(f"deleted rules of {name}", lambda access, where: access.delete_acl(name, resource, where))
+    servers.change(
+        f"deleted rules of {name}", lambda access, where: access.delete_acl(name, resource, where)
+    )

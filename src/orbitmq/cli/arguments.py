@@ -1,4 +1,4 @@
-"""What commands are told, in texts that people write: times, places in queues, queues, pairs; and options that belong together."""
+"""Parses arguments of commands: times, offsets, queues, key=value pairs; and groups of options."""
 
 from __future__ import annotations
 
@@ -19,13 +19,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _AGO: Final = re.compile(r"-(\d+)(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_ORIGINAL: Final = re.compile(r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d):(\d{3})")  # as mqadmin writes times
+_ORIGINAL: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d):(\d{3})"
+)  # as mqadmin writes times
 _RATE: Final = re.compile(r"(\d{1,9})(?:/s)?")
-TIME_FORMS: Final = "now, -15m (ago: ms, s, m, h, d), 2026-01-31, 2026-01-31T12:00:00, or @ and milliseconds since 1970"
+TIME_FORMS: Final = (
+    "now, -15m (ago: ms, s, m, h, d), 2026-01-31, 2026-01-31T12:00:00, or @ and milliseconds since"
+    " 1970"
+)
 
 
 def time_ms(text: str, now_ms: int) -> int:
-    """The time that a text names, in local time where it names no zone; ValueError when it names none."""
+    """The time that a text names, in local time where it names no zone; ValueError when it names
+    none.
+    """
     from datetime import datetime
 
     if text == "now":
@@ -52,19 +59,23 @@ def to_time(_ctx: click.Context, param: click.Parameter, value: str | None) -> i
         raise click.BadParameter(f"{value!r} is no time; write {TIME_FORMS}", param=param) from None
 
 
-def to_place(_ctx: click.Context, param: click.Parameter, value: str, *, takes_offset: bool = False) -> Position:
+def to_place(
+    _ctx: click.Context, param: click.Parameter, value: str, *, takes_offset: bool = False
+) -> Position:
     """The callback of an option that is a place in queues."""
-    from orbitmq.admin.positions import AtOffset, AtTime, Edge
+    from orbitmq.admin.positions import AtOffset, AtStoreTime, QueueEdge
 
     if value in ("first", "last"):
-        return Edge(value)
+        return QueueEdge(value)
     if takes_offset and value.isdecimal():
         return AtOffset(int(value))
     try:
-        return AtTime(time_ms(value, _now_ms()))
+        return AtStoreTime(time_ms(value, _now_ms()))
     except ValueError:
         offset = ", an offset" if takes_offset else ""
-        text = f"{value!r} is no place in a queue; write first, last{offset}, or a time: {TIME_FORMS}"
+        text = (
+            f"{value!r} is no place in a queue; write first, last{offset}, or a time: {TIME_FORMS}"
+        )
         raise click.BadParameter(text, param=param) from None
 
 
@@ -72,8 +83,15 @@ def time_options(what: str) -> Callable[[F], F]:
     """`--since` and `--until`."""
 
     def decorate(command: F) -> F:
-        command = click.option("--until", metavar="TIME", callback=to_time, help=f"{what} before then.")(command)
-        return click.option("--since", metavar="TIME", callback=to_time, help=f"{what} then or later. A time is {TIME_FORMS}.")(command)
+        command = click.option(
+            "--until", metavar="TIME", callback=to_time, help=f"{what} before this time."
+        )(command)
+        return click.option(
+            "--since",
+            metavar="TIME",
+            callback=to_time,
+            help=f"{what} at this time or later: {TIME_FORMS}.",
+        )(command)
 
     return decorate
 
@@ -84,14 +102,20 @@ def to_rate(_ctx: click.Context, param: click.Parameter, value: str | None) -> i
         return None
     found = _RATE.fullmatch(value)
     if found is None or int(found[1]) == 0:
-        raise click.BadParameter(f"{value!r} is no rate; write 500 or 500/s, at least 1", param=param)
+        raise click.BadParameter(
+            f"{value!r} is no rate; write 500 or 500/s, at least 1", param=param
+        )
     return int(found[1])
 
 
 def chosen_queue(queues: list[MessageQueue], text: str, option: str) -> MessageQueue:
     """The queue that `BROKER:ID` names, or `ID` alone where one broker only has it."""
     broker, _, number = text.rpartition(":")
-    found = [queue for queue in queues if str(queue.queue_id) == number and broker in ("", queue.broker_name)]
+    found = [
+        queue
+        for queue in queues
+        if str(queue.queue_id) == number and broker in ("", queue.broker_name)
+    ]
     if len(found) == 1:
         return found[0]
     topic = queues[0].topic if queues else "the topic"
@@ -118,7 +142,10 @@ def together(
     def decorate(command: Callable[..., None]) -> Callable[..., Any]:
         @functools.wraps(command)
         def gathered(**given: Any) -> None:
-            command(wanted=kind(**{field.name: given.pop(field.name) for field in fields(kind)}), **given)
+            command(
+                wanted=kind(**{field.name: given.pop(field.name) for field in fields(kind)}),
+                **given,
+            )
 
         decorated: Callable[..., Any] = gathered
         for option in reversed(options):

@@ -7,29 +7,41 @@ from typing import TYPE_CHECKING
 import click
 
 from orbitmq.cli.arguments import key_values
+from orbitmq.cli.command_group import CommandGroup
 from orbitmq.cli.connection import administered, name_server_options
 from orbitmq.cli.output import emit, moment, output_option, say, show_unreachable
 from orbitmq.cli.server_process import ServerOptions, serve, server_options
-from orbitmq.common.errors import NotFound
+from orbitmq.common.errors import NotFoundError
 
 if TYPE_CHECKING:
     from orbitmq.admin import Admin
-    from orbitmq.admin.calls import BrokerPlace, Gathered
+    from orbitmq.admin.calls import BrokerInstance, GatheredReplies
     from orbitmq.admin.cluster import BrokerRuntime
 
 
-@click.group("broker")
+@click.group("broker", cls=CommandGroup, old_names={"status": "show"})
 def group() -> None:
-    """Run brokers, see what they do, and configure them."""
+    """Run, inspect and configure brokers."""
 
 
 @group.command("run")
 @server_options(
-    click.option("-n", "--name-servers", metavar="LIST", help="namesrvAddr: where to register, host:port;host:port."),
-    click.option("--port", metavar="N", help="listenPort.  [default: 10911]"),
-    click.option("--store", metavar="DIR", help="storePathRootDir.  [default: ~/store]"),
+    click.option(
+        "-n",
+        "--name-servers",
+        metavar="LIST",
+        help="Name servers to register with (namesrvAddr).",
+    ),
+    click.option("--port", metavar="N", help="Port to listen on (listenPort).  [default: 10911]"),
+    click.option(
+        "--store",
+        metavar="DIR",
+        help="Directory for messages (storePathRootDir).  [default: ~/store]",
+    ),
 )
-def run(options: ServerOptions, name_servers: str | None, port: str | None, store: str | None) -> None:
+def run(
+    options: ServerOptions, name_servers: str | None, port: str | None, store: str | None
+) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
     \b
@@ -38,7 +50,7 @@ def run(options: ServerOptions, name_servers: str | None, port: str | None, stor
       orbitmq broker run -c broker.conf --set brokerIP1=10.0.0.7
     """
     from orbitmq.broker.broker import Broker
-    from orbitmq.broker.config import load_broker
+    from orbitmq.broker.config.broker_config import load_broker
 
     flags = options.flags(namesrvAddr=name_servers, listenPort=port, storePathRootDir=store)
     loaded = load_broker(file=options.config_file, flags=flags)
@@ -48,26 +60,35 @@ def run(options: ServerOptions, name_servers: str | None, port: str | None, stor
     options.set_up_logs("broker", config.rocketmq_home)
 
     def ready(host: str, listen_port: int) -> None:
-        known = f"name servers: {config.namesrv_addr}" if config.namesrv_addr else "no name server knows it: see -n"
-        say(f"The broker {config.broker_name} listens on {host}:{listen_port}; {known}; messages in {config.store_path_root_dir}.")
+        known = (
+            f"name servers: {config.namesrv_addr}"
+            if config.namesrv_addr
+            else "no name server knows it: see -n"
+        )
+        say(
+            f"The broker {config.broker_name} listens on {host}:{listen_port}; {known}; messages in"
+            f" {config.store_path_root_dir}."
+        )
 
-    serve("broker", Broker(config), loaded.warnings, ready, exit_with_parent=options.exit_with_parent)
+    serve("broker", Broker(config), loaded, ready, exit_with_parent=options.exit_with_parent)
 
 
-@group.command("status")
+@group.command("show")
 @click.option("--cluster", metavar="NAME", help="Only brokers of this cluster.")
 @name_server_options
 @output_option
-def status(name_servers: str, timeout_ms: int, output: str, cluster: str | None) -> None:
-    """Show what each broker does now; -o json and -o yaml show everything that it tells.
+def show(name_servers: str, timeout_ms: int, output: str, cluster: str | None) -> None:
+    """Show the throughput, disk use and version of each broker.
+
+    -o json and -o yaml show everything that a broker reports.
 
     \b
     Examples:
-      orbitmq broker status
-      orbitmq broker status --cluster DefaultCluster -o json
+      orbitmq broker show
+      orbitmq broker show --cluster DefaultCluster -o json
     """
 
-    async def look(admin: Admin) -> tuple[list[BrokerPlace], Gathered[BrokerRuntime]]:
+    async def look(admin: Admin) -> tuple[list[BrokerInstance], GatheredReplies[BrokerRuntime]]:
         return await admin.cluster.brokers(cluster), await admin.cluster.runtimes(cluster)
 
     places, runtimes = administered(name_servers, timeout_ms, look)
@@ -88,18 +109,37 @@ def status(name_servers: str, timeout_ms: int, output: str, cluster: str | None)
         for place in places
         if (runtime := runtimes.found.get(place.address)) is not None
     ]
-    columns = ["broker", "id", "address", "version", "put_per_s", "get_per_s", "put_today", "got_today", "disk_used", "started"]
+    columns = [
+        "broker",
+        "id",
+        "address",
+        "version",
+        "put_per_s",
+        "get_per_s",
+        "put_today",
+        "got_today",
+        "disk_used",
+        "started",
+    ]
     emit(rows, columns, output)
     show_unreachable(runtimes.unreachable)
 
 
 @group.command("config")
 @click.argument("broker")
-@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Change a dynamic key; may be given again.")
+@click.option(
+    "--set",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a dynamic key; repeatable.",
+)
 @name_server_options
 @output_option
-def config(name_servers: str, timeout_ms: int, output: str, broker: str, pairs: tuple[str, ...]) -> None:
-    """Show, or with --set change, the configuration of BROKER, given by name or address.
+def config(
+    name_servers: str, timeout_ms: int, output: str, broker: str, pairs: tuple[str, ...]
+) -> None:
+    """Show the configuration of BROKER (name or address), or change it with --set.
 
     \b
     Examples:
@@ -119,7 +159,9 @@ def config(name_servers: str, timeout_ms: int, output: str, broker: str, pairs: 
     if values:
         say(f"updated {', '.join(values)} at {address}", err=True)
     else:
-        emit([{"key": key, "value": value} for key, value in found.items()], ["key", "value"], output)
+        emit(
+            [{"key": key, "value": value} for key, value in found.items()], ["key", "value"], output
+        )
 
 
 @group.command("wipe-write-perm")
@@ -127,15 +169,23 @@ def config(name_servers: str, timeout_ms: int, output: str, broker: str, pairs: 
 @name_server_options
 @output_option
 def wipe_write_perm(name_servers: str, timeout_ms: int, output: str, name: str) -> None:
-    """Let producers pass over broker NAME, on every name server: before it is stopped.
+    """Remove the write permission of broker NAME, so that producers skip it.
 
-    The next registration of a changed topic table gives the permission back.
+    Do so on every name server before the broker is stopped for maintenance.
+
+    The next registration of a changed topic table restores the permission.
 
     \b
     Example:
       orbitmq broker wipe-write-perm broker-a -n '10.0.0.1:9876;10.0.0.2:9876'
     """
-    _show(administered(name_servers, timeout_ms, lambda admin: admin.name_servers.wipe_write_perm(name)), name, output)
+    _show(
+        administered(
+            name_servers, timeout_ms, lambda admin: admin.name_servers.wipe_write_perm(name)
+        ),
+        name,
+        output,
+    )
 
 
 @group.command("add-write-perm")
@@ -143,17 +193,26 @@ def wipe_write_perm(name_servers: str, timeout_ms: int, output: str, name: str) 
 @name_server_options
 @output_option
 def add_write_perm(name_servers: str, timeout_ms: int, output: str, name: str) -> None:
-    """Let producers send to broker NAME again, on every name server.
+    """Restore the write permission of broker NAME on every name server.
 
     \b
     Example:
       orbitmq broker add-write-perm broker-a
     """
-    _show(administered(name_servers, timeout_ms, lambda admin: admin.name_servers.add_write_perm(name)), name, output)
+    _show(
+        administered(
+            name_servers, timeout_ms, lambda admin: admin.name_servers.add_write_perm(name)
+        ),
+        name,
+        output,
+    )
 
 
 def _show(changed: dict[str, int], name: str, output: str) -> None:
     if not any(changed.values()):
-        raise NotFound(f"nothing was changed: no name server knows queues of a broker {name}; see orbitmq cluster list for the names")
+        raise NotFoundError(
+            f"nothing was changed: no name server knows queues of a broker {name}; see orbitmq"
+            " cluster list for the names"
+        )
     rows = [{"name_server": address, "topics_changed": count} for address, count in changed.items()]
     emit(rows, ["name_server", "topics_changed"], output)

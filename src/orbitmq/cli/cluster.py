@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import click
 
+from orbitmq.cli.command_group import CommandGroup
 from orbitmq.cli.connection import administered, name_server_options
 from orbitmq.cli.output import emit, output_option
 
 
-@click.group("cluster")
+@click.group("cluster", cls=CommandGroup)
 def group() -> None:
-    """Clusters and their brokers."""
+    """List clusters and their brokers."""
 
 
 @group.command("list")
 @name_server_options
 @output_option
 def list_(name_servers: str, timeout_ms: int, output: str) -> None:
-    """List every broker that is registered.
+    """List the registered brokers of all clusters.
 
     \b
     Examples:

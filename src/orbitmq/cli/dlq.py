@@ -9,37 +9,38 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from orbitmq.cli.arguments import time_options, to_rate
+from orbitmq.cli.command_group import CommandGroup
 from orbitmq.cli.connection import administered, name_server_options
 from orbitmq.cli.output import emit, moment, output_option, say, shortened
 from orbitmq.message.properties import decode_text
 
 if TYPE_CHECKING:
     from orbitmq.admin import Admin
-    from orbitmq.admin.dead_letters import Letter, LetterChoice, Redriven
+    from orbitmq.admin.dead_letters import DeadLetter, LetterFilter, RedriveResult
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _COLUMNS = ["died", "origin_topic", "origin_id", "keys", "tags", "attempts", "reason", "body"]
 
 
-@click.group("dlq")
+@click.group("dlq", cls=CommandGroup, old_names={"ls": "list", "peek": "show"})
 def group() -> None:
-    """Dead letters: who has them, what they are, and back with them.
+    """List, inspect and redrive dead letters.
 
-    For very many of them there is `orbitmq spark dlq`.
+    For millions of dead letters use `orbitmq spark dlq`.
     """
 
 
-@group.command("ls")
+@group.command("list")
 @name_server_options
 @output_option
-def ls(name_servers: str, timeout_ms: int, output: str) -> None:
-    """List the groups that have dead letters, and how many.
+def list_(name_servers: str, timeout_ms: int, output: str) -> None:
+    """List the groups that have dead letters, with their counts.
 
     \b
     Examples:
-      orbitmq dlq ls
-      orbitmq dlq ls -o json
+      orbitmq dlq list
+      orbitmq dlq list -o json
     """
     found = administered(name_servers, timeout_ms, lambda admin: admin.dead_letters.groups())
     rows = [
@@ -60,21 +61,31 @@ def ls(name_servers: str, timeout_ms: int, output: str) -> None:
 
 def choice_options(command: F) -> F:
     """Which letters."""
-    command = click.option("--keys", multiple=True, metavar="KEY", help="Only letters with this key; may be given again.")(command)
     command = click.option(
-        "--filter", "condition", metavar="SQL92", help="Only letters for which it holds; also originTopic, originId, attempts, reason."
+        "--keys",
+        multiple=True,
+        metavar="KEY",
+        help="Only letters with this key; repeatable.",
+    )(command)
+    command = click.option(
+        "--filter",
+        "condition",
+        metavar="SQL92",
+        help="Only letters matching this expression; also originTopic, originId, attempts, reason.",
     )(command)
     return time_options("Only letters that died")(command)
 
 
-@group.command("peek")
+@group.command("show")
 @click.argument("name", metavar="GROUP")
 @choice_options
-@click.option("-c", "--count", type=click.IntRange(1), default=10, show_default=True, help="So many at most.")
-@click.option("--oldest", is_flag=True, help="The earliest ones.  [default: the last ones]")
+@click.option(
+    "-c", "--count", type=click.IntRange(1), default=10, show_default=True, help="Maximum count."
+)
+@click.option("--oldest", is_flag=True, help="Show the oldest first.  [default: the newest]")
 @name_server_options
 @output_option
-def peek(
+def show(
     name_servers: str,
     timeout_ms: int,
     output: str,
@@ -86,17 +97,17 @@ def peek(
     count: int,
     oldest: bool,
 ) -> None:
-    """Show dead letters of GROUP; they stay where they are.
+    """Show dead letters of GROUP without removing them.
 
     \b
     Examples:
-      orbitmq dlq peek billing
-      orbitmq dlq peek billing --filter "attempts < 16" -o json
+      orbitmq dlq show billing
+      orbitmq dlq show billing --filter "attempts < 16" -o json
     """
     choice = _choice(since, until, condition, keys)
 
-    async def look(admin: Admin) -> list[Letter]:
-        last: deque[Letter] = deque(maxlen=count)
+    async def look(admin: Admin) -> list[DeadLetter]:
+        last: deque[DeadLetter] = deque(maxlen=count)
         async for letter in admin.dead_letters.letters(name, choice):
             if oldest and len(last) == count:
                 break
@@ -112,9 +123,16 @@ def peek(
 @group.command("redrive")
 @click.argument("name", metavar="GROUP")
 @choice_options
-@click.option("--to", metavar="TOPIC", help="All to this topic.  [default: each to its own]")
-@click.option("--rate", metavar="N[/s]", callback=to_rate, help="At most so many messages a second.  [default: no limit]")
-@click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
+@click.option(
+    "--to", metavar="TOPIC", help="Target topic for all letters.  [default: the topic of each]"
+)
+@click.option(
+    "--rate",
+    metavar="N[/s]",
+    callback=to_rate,
+    help="Maximum messages per second.  [default: no limit]",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be sent; send nothing.")
 @name_server_options
 @output_option
 def redrive(
@@ -130,9 +148,10 @@ def redrive(
     rate: int | None,
     dry_run: bool,
 ) -> None:
-    """Send dead letters of GROUP back to the topics they came from.
+    """Send dead letters of GROUP back to their original topics.
 
-    Letters stay where they are: a second redrive sends them again, unless --since says where the first ended.
+    Letters stay in the dead-letter queue: a second redrive sends them again, unless --since skips
+    those of the first.
 
     \b
     Examples:
@@ -142,19 +161,27 @@ def redrive(
     """
     choice = _choice(since, until, condition, keys)
     done = administered(
-        name_servers, timeout_ms, lambda admin: admin.dead_letters.redrive(name, choice, to=to, rate=rate, is_dry_run=dry_run)
+        name_servers,
+        timeout_ms,
+        lambda admin: admin.dead_letters.redrive(
+            name, choice, to=to, rate=rate, is_dry_run=dry_run
+        ),
     )
     _show_redriven(done, output)
 
 
-def _choice(since: int | None, until: int | None, condition: str | None, keys: tuple[str, ...]) -> LetterChoice:
-    from orbitmq.admin.dead_letters import LetterChoice
+def _choice(
+    since: int | None, until: int | None, condition: str | None, keys: tuple[str, ...]
+) -> LetterFilter:
+    from orbitmq.admin.dead_letters import LetterFilter
 
     times = {"since_ms": since, "until_ms": None if until is None else until - 1}
-    return LetterChoice(keys=keys, condition=condition, **{name: ms for name, ms in times.items() if ms is not None})
+    return LetterFilter(
+        keys=keys, condition=condition, **{name: ms for name, ms in times.items() if ms is not None}
+    )
 
 
-def _row(letter: Letter) -> dict[str, object]:
+def _row(letter: DeadLetter) -> dict[str, object]:
     message = letter.message
     return {
         "died": moment(message.stored_at_ms),
@@ -173,17 +200,43 @@ def _row(letter: Letter) -> dict[str, object]:
     }
 
 
-def _show_redriven(done: Redriven, output: str) -> None:
+def _show_redriven(done: RedriveResult, output: str) -> None:
     what = "would_send" if done.is_dry_run else "sent"
     topics = dict(sorted(done.topics.items()))
     if output != "table":
-        told = {"group": done.group, "is_dry_run": done.is_dry_run, "looked_at": done.looked_at, "without_topic": done.without_topic}
-        emit([{**told, "unreadable": done.unreadable, "topics": topics, "last_died_ms": done.last_died_ms}], [], output)
+        summary = {
+            "group": done.group,
+            "is_dry_run": done.is_dry_run,
+            "looked_at": done.looked_at,
+            "without_topic": done.without_topic,
+        }
+        emit(
+            [
+                {
+                    **summary,
+                    "unreadable": done.unreadable,
+                    "topics": topics,
+                    "last_died_ms": done.last_died_ms,
+                }
+            ],
+            [],
+            output,
+        )
         return
-    emit([{"topic": topic, what: count} for topic, count in topics.items()], ["topic", what], output)
+    emit(
+        [{"topic": topic, what: count} for topic, count in topics.items()], ["topic", what], output
+    )
     if done.without_topic:
-        say(f"{done.without_topic} letters do not say where they came from, and stay; send them with --to TOPIC", err=True)
+        say(
+            f"{done.without_topic} letters do not say where they came from, and stay; send them"
+            " with --to TOPIC",
+            err=True,
+        )
     if done.unreadable:
-        say(f"{done.unreadable} letters have a body that cannot be read, and stay; dlq peek says why", err=True)
+        say(
+            f"{done.unreadable} letters have a body that cannot be read, and stay; dlq show"
+            " says why",
+            err=True,
+        )
     if done.looked_at and not done.is_dry_run:
         say(f"letters that die from now on are those --since @{done.last_died_ms + 1}", err=True)

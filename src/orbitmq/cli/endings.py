@@ -1,6 +1,8 @@
-"""How a program of the command line ends when the system stands in its way: a file it may not use, a reader that is gone.
+"""How a program of the command line ends when the system stands in its way: a file it may not use,
+a reader that is gone.
 
-Knows streams and errors of the system, no commands. `orbitmq`, `mqnamesrv` and `mqbroker` run everything inside `output_guard`.
+Knows streams and errors of the system, no commands. `orbitmq`, `mqnamesrv` and `mqbroker` run
+everything inside `output_guard`.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ EXIT_INTERRUPTED: Final = 130  # as shells say it of SIGINT
 EXIT_READER_GONE: Final = 141  # as shells say it of SIGPIPE
 
 
-class ReaderGone(Exception):
-    """Nobody reads what is printed any more: the program ends, and says nothing."""
+class ReaderGoneError(Exception):
+    """The reader of the output is gone: the program ends silently."""
 
 
 def open_streams() -> None:
-    """Give a program that was started without standard streams (`>&-`) some that lead nowhere: no file may get their descriptors."""
+    """Give a program that was started without standard streams (`>&-`) some that lead nowhere: no
+    file may get their descriptors.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - for as long as the process runs
@@ -31,28 +35,30 @@ def open_streams() -> None:
 
 @contextmanager
 def output_guard() -> Iterator[None]:
-    """Run a program; what it printed has left at the end. Raises ReaderGone when nobody reads it."""
+    """Run a program and flush its output. Raises ReaderGoneError if the reader is gone."""
     try:
         yield
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
         if error.errno == errno.EPIPE and _drop_unread():
-            raise ReaderGone from error
+            raise ReaderGoneError from error
         raise
 
 
-def announce(tell: Callable[[], object]) -> None:
-    """Print where a server listens, if somebody reads that: it serves all the same."""
+def announce(show: Callable[[], object]) -> None:
+    """Print where a server listens; it serves even if the reader of the output is gone."""
     try:
         with output_guard():
-            tell()
-    except ReaderGone:
+            show()
+    except ReaderGoneError:
         pass
 
 
 def _drop_unread() -> bool:
-    """Drop what is printed to a reader that is gone, also what the interpreter flushes at its exit. Returns whether there is one."""
+    """Drop what is printed to a reader that is gone, also what the interpreter flushes at its exit.
+    Returns whether there is one.
+    """
     is_dropped = False
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):  # streams that are closed, or no files

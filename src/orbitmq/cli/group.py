@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orbitmq.cli.arguments import TIME_FORMS, chosen_queue, to_place, together
+from orbitmq.cli.command_group import CommandGroup
 from orbitmq.cli.connection import administered, name_server_options, target_options
 from orbitmq.cli.output import emit, moment, output_option, say, show_unreachable
 
@@ -22,20 +23,29 @@ if TYPE_CHECKING:
 
 _CONFIG_COLUMNS = ["broker", "consumes", "broadcasts", "orderly", "retry_queues", "retry_max_times"]
 _MEMBER_COLUMNS = ["client_id", "address", "language", "version", "brokers"]
-_QUEUE_COLUMNS = ["topic", "broker", "queue", "broker_offset", "consumer_offset", "lag", "last_consumed", "owner"]
+_QUEUE_COLUMNS = [
+    "topic",
+    "broker",
+    "queue",
+    "broker_offset",
+    "consumer_offset",
+    "lag",
+    "last_consumed",
+    "owner",
+]
 
 
-@click.group("group")
+@click.group("group", cls=CommandGroup)
 def group() -> None:
-    """Consumer groups: who consumes, how far they are behind, and why."""
+    """Manage consumer groups, their members, offsets and lag."""
 
 
 @group.command("list")
-@click.option("--all", "with_system", is_flag=True, help="RocketMQ's own groups too.")
+@click.option("--all", "with_system", is_flag=True, help="Include RocketMQ's system groups.")
 @name_server_options
 @output_option
 def list_(name_servers: str, timeout_ms: int, output: str, with_system: bool) -> None:
-    """List the groups that brokers know.
+    """List the consumer groups.
 
     \b
     Examples:
@@ -45,7 +55,11 @@ def list_(name_servers: str, timeout_ms: int, output: str, with_system: bool) ->
     from orbitmq.common.topic_names import PREDEFINED_GROUPS, SYSTEM_GROUP_PREFIX
 
     names = administered(name_servers, timeout_ms, lambda admin: admin.groups.names())
-    own = [name for name in names if with_system or not (name in PREDEFINED_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX))]
+    own = [
+        name
+        for name in names
+        if with_system or not (name in PREDEFINED_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX))
+    ]
     emit([{"group": name} for name in own], ["group"], output)
 
 
@@ -55,7 +69,7 @@ def list_(name_servers: str, timeout_ms: int, output: str, with_system: bool) ->
 @name_server_options
 @output_option
 def show(name_servers: str, timeout_ms: int, output: str, name: str, topic: str | None) -> None:
-    """Show the members of GROUP that are online, and how far the group is in each queue.
+    """Show the online members of GROUP, and its offset and lag in each queue.
 
     \b
     Examples:
@@ -101,9 +115,15 @@ def show(name_servers: str, timeout_ms: int, output: str, name: str, topic: str 
     else:
         wants = ", ".join(f"{of} ({expression})" for of, expression in subscriptions.items())
         how = (
-            f"{len(members)} members ({model.name.lower() if model else 'unknown'}), which want {wants}" if members else "no member online"
+            f"{len(members)} members ({model.name.lower() if model else 'unknown'}), which want"
+            f" {wants}"
+            if members
+            else "no member online"
         )
-        say(f"{name}: {progress.lag} messages behind, {round(progress.consumed_per_s, 1):g} consumed a second; {how}\n")
+        say(
+            f"{name}: {progress.lag} messages behind, {round(progress.consumed_per_s, 1):g}"
+            f" consumed a second; {how}\n"
+        )
         for conflict in connections.conflicts:
             say(f"members subscribe differently, so that messages pass them by: {conflict}\n")
         if members:
@@ -116,19 +136,35 @@ def show(name_servers: str, timeout_ms: int, output: str, name: str, topic: str 
 @group.command("explain")
 @click.argument("name", metavar="GROUP")
 @click.option("--topic", metavar="TOPIC", help="Only queues of this topic.")
-@click.option("--seconds", type=click.FloatRange(0), default=1.0, show_default=True, help="How long to watch whether offsets move.")
-@click.option("--all", "with_fine", is_flag=True, help="Also queues of which everything is consumed.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0),
+    default=1.0,
+    show_default=True,
+    help="How long to watch the offsets.",
+)
+@click.option("--all", "with_fine", is_flag=True, help="Include queues without lag.")
 @name_server_options
 @output_option
-def explain(name_servers: str, timeout_ms: int, output: str, name: str, topic: str | None, seconds: float, with_fine: bool) -> None:
-    """Say of each queue of GROUP why it moves, or why it does not and what to do.
+def explain(
+    name_servers: str,
+    timeout_ms: int,
+    output: str,
+    name: str,
+    topic: str | None,
+    seconds: float,
+    with_fine: bool,
+) -> None:
+    """Explain for each queue of GROUP why it moves, or why not and what to do.
 
     \b
     Examples:
       orbitmq group explain billing
       orbitmq group explain billing --topic orders --seconds 10
     """
-    found = administered(name_servers, timeout_ms, lambda admin: admin.groups.explain(name, topic, seconds=seconds))
+    found = administered(
+        name_servers, timeout_ms, lambda admin: admin.groups.explain(name, topic, seconds=seconds)
+    )
     rows = [
         {
             "topic": each.queue.topic,
@@ -143,7 +179,11 @@ def explain(name_servers: str, timeout_ms: int, output: str, name: str, topic: s
         if with_fine or each.state.name != "DONE"
     ]
     if not rows and output == "table":
-        say(f"{name}: everything is consumed" if found else f"{name}: it has no queues: nobody subscribes, and nothing was consumed")
+        say(
+            f"{name}: everything is consumed"
+            if found
+            else f"{name}: it has no queues: no member subscribes, and nothing was consumed"
+        )
         return
     emit(rows, ["topic", "broker", "queue", "lag", "state", "owner", "why"], output)
 
@@ -171,11 +211,25 @@ class _Wanted:
 
 _group_options = together(
     _Wanted,
-    click.option("--consumes/--no-consumes", default=None, help="Whether brokers give it messages at all."),
-    click.option("--broadcasts/--no-broadcasts", default=None, help="Whether its members may read everything each."),
-    click.option("--orderly/--no-orderly", default=None, help="Whether its members keep the order."),
-    click.option("--retry-queues", metavar="N", type=click.IntRange(0), help="Queues for messages that come again."),
-    click.option("--retry-max-times", metavar="N", type=click.IntRange(-1), help="How often a message comes again."),
+    click.option("--consumes/--no-consumes", default=None, help="Allow the group to consume."),
+    click.option(
+        "--broadcasts/--no-broadcasts",
+        default=None,
+        help="Allow broadcast consumption.",
+    ),
+    click.option("--orderly/--no-orderly", default=None, help="Consume in order."),
+    click.option(
+        "--retry-queues",
+        metavar="N",
+        type=click.IntRange(0),
+        help="Number of retry queues.",
+    ),
+    click.option(
+        "--retry-max-times",
+        metavar="N",
+        type=click.IntRange(-1),
+        help="Maximum redeliveries of a message.",
+    ),
 )
 
 
@@ -185,10 +239,18 @@ _group_options = together(
 @target_options
 @name_server_options
 @output_option
-def create(name_servers: str, timeout_ms: int, output: str, name: str, wanted: _Wanted, cluster: str | None, broker: str | None) -> None:
+def create(
+    name_servers: str,
+    timeout_ms: int,
+    output: str,
+    name: str,
+    wanted: _Wanted,
+    cluster: str | None,
+    broker: str | None,
+) -> None:
     """Create GROUP on every master of a cluster, or on one broker.
 
-    One that is there and the same is left alone.
+    An identical group that exists is left unchanged.
 
     \b
     Examples:
@@ -198,7 +260,11 @@ def create(name_servers: str, timeout_ms: int, output: str, name: str, wanted: _
     from orbitmq.protocol.bodies.groups import GroupConfig
 
     config = wanted.applied(GroupConfig(name))
-    brokers = administered(name_servers, timeout_ms, lambda admin: admin.groups.create(config, cluster=cluster, broker=broker))
+    brokers = administered(
+        name_servers,
+        timeout_ms,
+        lambda admin: admin.groups.create(config, cluster=cluster, broker=broker),
+    )
     _show_configs(dict.fromkeys(brokers, config), output)
 
 
@@ -208,8 +274,16 @@ def create(name_servers: str, timeout_ms: int, output: str, name: str, wanted: _
 @target_options
 @name_server_options
 @output_option
-def update(name_servers: str, timeout_ms: int, output: str, name: str, wanted: _Wanted, cluster: str | None, broker: str | None) -> None:
-    """Change what is said of GROUP, and leave the rest, on the masters that have it.
+def update(
+    name_servers: str,
+    timeout_ms: int,
+    output: str,
+    name: str,
+    wanted: _Wanted,
+    cluster: str | None,
+    broker: str | None,
+) -> None:
+    """Update the given settings of GROUP; leave the others unchanged.
 
     \b
     Examples:
@@ -217,23 +291,40 @@ def update(name_servers: str, timeout_ms: int, output: str, name: str, wanted: _
       orbitmq group update billing --retry-max-times 3 --broker broker-a
     """
     _show_configs(
-        administered(name_servers, timeout_ms, lambda admin: admin.groups.update(name, wanted.applied, cluster=cluster, broker=broker)),
+        administered(
+            name_servers,
+            timeout_ms,
+            lambda admin: admin.groups.update(name, wanted.applied, cluster=cluster, broker=broker),
+        ),
         output,
     )
 
 
 @group.command("delete")
 @click.argument("name", metavar="GROUP")
-@click.option("--cluster", metavar="NAME", help="Only on brokers of this cluster.  [default: the only one]")
-@click.option("--keep-offsets", is_flag=True, help="Remember how far it is, for a group of that name that comes later.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
+@click.option(
+    "--cluster", metavar="NAME", help="Only on brokers of this cluster.  [default: the only one]"
+)
+@click.option(
+    "--keep-offsets",
+    is_flag=True,
+    help="Keep its offsets for a later group of the same name.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
 @name_server_options
 @output_option
 def delete(
-    name_servers: str, timeout_ms: int, output: str, name: str, cluster: str | None, keep_offsets: bool, yes: bool, dry_run: bool
+    name_servers: str,
+    timeout_ms: int,
+    output: str,
+    name: str,
+    cluster: str | None,
+    keep_offsets: bool,
+    yes: bool,
+    dry_run: bool,
 ) -> None:
-    """Delete GROUP, how far it is, and its messages that come again or are dead letters.
+    """Delete GROUP with its offsets, retry messages and dead letters.
 
     \b
     Examples:
@@ -241,24 +332,39 @@ def delete(
       orbitmq group delete billing --yes
     """
 
-    async def look(admin: Admin) -> tuple[Mapping[str, GroupConfig], GroupConnections, GroupProgress]:
+    async def look(
+        admin: Admin,
+    ) -> tuple[Mapping[str, GroupConfig], GroupConnections, GroupProgress]:
         configs = await admin.groups.configs(name)
-        return configs, await admin.groups.connections(name), await admin.groups.progress(name, with_owners=False)
+        return (
+            configs,
+            await admin.groups.connections(name),
+            await admin.groups.progress(name, with_owners=False),
+        )
 
     configs, connections, progress = administered(name_servers, timeout_ms, look)
     online = len(connections.members)
     if dry_run or not yes:
-        rows = [{"group": name, "broker": broker, "lag": progress.lag, "members": online} for broker in configs]
+        rows = [
+            {"group": name, "broker": broker, "lag": progress.lag, "members": online}
+            for broker in configs
+        ]
         emit(rows, ["group", "broker", "lag", "members"], output)
         if dry_run:
             return
         click.confirm(f"Delete group {name}?", abort=True, err=True)
     brokers = administered(
-        name_servers, timeout_ms, lambda admin: admin.groups.delete(name, cluster=cluster, with_offsets=not keep_offsets)
+        name_servers,
+        timeout_ms,
+        lambda admin: admin.groups.delete(name, cluster=cluster, with_offsets=not keep_offsets),
     )
     say(f"deleted {name} at {', '.join(brokers)}", err=True)
     if online:
-        say(f"{online} members are online: stop them, or they make the group anew with their next heartbeat", err=True)
+        say(
+            f"{online} members are online: stop them, or they make the group anew with their next"
+            " heartbeat",
+            err=True,
+        )
 
 
 @group.command("reset")
@@ -269,11 +375,17 @@ def delete(
     required=True,
     metavar="first|last|TIME|OFFSET",
     callback=partial(to_place, takes_offset=True),
-    help=f"Where to go on. A time is {TIME_FORMS}.",
+    help=f"New position. A time is {TIME_FORMS}.",
 )
-@click.option("--queue", "queues", multiple=True, metavar="BROKER:ID", help="Only this queue; may be given again.")
-@click.option("--only-back", is_flag=True, help="Leave queues alone that would go forward.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@click.option(
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="BROKER:ID",
+    help="Only this queue; repeatable.",
+)
+@click.option("--only-back", is_flag=True, help="Skip queues that would move forward.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
 @name_server_options
 @output_option
 def reset(
@@ -287,9 +399,9 @@ def reset(
     only_back: bool,
     dry_run: bool,
 ) -> None:
-    """Let GROUP go on elsewhere in TOPIC: consume again, or pass over what is waiting.
+    """Reset the offsets of GROUP in TOPIC.
 
-    Members that are online hear of it when they pull next: with the next message, or within a quarter of a minute.
+    Online members follow with their next pull: when a message arrives, or within 15 seconds.
 
     \b
     Examples:

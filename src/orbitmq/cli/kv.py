@@ -4,45 +4,52 @@ from __future__ import annotations
 
 import click
 
+from orbitmq.cli.command_group import CommandGroup
 from orbitmq.cli.connection import administered, name_server_options
 from orbitmq.cli.output import emit, output_option, say
 
 
-@click.group("kv")
+@click.group("kv", cls=CommandGroup, old_names={"get": "show", "put": "update"})
 def group() -> None:
-    """The KV configuration that name servers keep.
+    """Manage the KV configuration of name servers.
 
-    Changes go to every name server that -n names, because they do not tell one another.
+    Changes go to every name server that -n names: name servers do not replicate.
     """
 
 
-@group.command("get")
+@group.command("show")
 @click.argument("namespace")
 @click.argument("key")
 @name_server_options
-def get(name_servers: str, timeout_ms: int, namespace: str, key: str) -> None:
-    """Print the value of KEY in NAMESPACE.
+def show(name_servers: str, timeout_ms: int, namespace: str, key: str) -> None:
+    """Show the value of KEY in NAMESPACE.
 
     \b
     Example:
-      orbitmq kv get ORDER_TOPIC_CONFIG TopicTest
+      orbitmq kv show ORDER_TOPIC_CONFIG TopicTest
     """
-    say(administered(name_servers, timeout_ms, lambda admin: admin.name_servers.kv_get(namespace, key)))
+    say(
+        administered(
+            name_servers, timeout_ms, lambda admin: admin.name_servers.kv_get(namespace, key)
+        )
+    )
 
 
-@group.command("put")
+@group.command("update")
 @click.argument("namespace")
 @click.argument("key")
 @click.argument("value")
 @name_server_options
-def put(name_servers: str, timeout_ms: int, namespace: str, key: str, value: str) -> None:
-    """Set KEY in NAMESPACE to VALUE.
+def update(name_servers: str, timeout_ms: int, namespace: str, key: str, value: str) -> None:
+    """Update, or create, KEY in NAMESPACE with VALUE.
 
     \b
     Example:
-      orbitmq kv put ORDER_TOPIC_CONFIG TopicTest 'broker-a:8;broker-b:8'
+      orbitmq kv update ORDER_TOPIC_CONFIG TopicTest 'broker-a:8;broker-b:8'
     """
-    administered(name_servers, timeout_ms, lambda admin: admin.name_servers.kv_put(namespace, key, value))
+    administered(
+        name_servers, timeout_ms, lambda admin: admin.name_servers.kv_put(namespace, key, value)
+    )
 
 
 @group.command("delete")
@@ -50,13 +57,15 @@ def put(name_servers: str, timeout_ms: int, namespace: str, key: str, value: str
 @click.argument("key")
 @name_server_options
 def delete(name_servers: str, timeout_ms: int, namespace: str, key: str) -> None:
-    """Forget KEY in NAMESPACE; no error if it is not there.
+    """Delete KEY of NAMESPACE; succeed if it does not exist.
 
     \b
     Example:
       orbitmq kv delete ORDER_TOPIC_CONFIG TopicTest
     """
-    administered(name_servers, timeout_ms, lambda admin: admin.name_servers.kv_delete(namespace, key))
+    administered(
+        name_servers, timeout_ms, lambda admin: admin.name_servers.kv_delete(namespace, key)
+    )
 
 
 @group.command("list")
@@ -70,5 +79,11 @@ def list_(name_servers: str, timeout_ms: int, output: str, namespace: str) -> No
     Example:
       orbitmq kv list ORDER_TOPIC_CONFIG -o json
     """
-    table = administered(name_servers, timeout_ms, lambda admin: admin.name_servers.kv_list(namespace))
-    emit([{"key": key, "value": value} for key, value in sorted(table.items())], ["key", "value"], output)
+    table = administered(
+        name_servers, timeout_ms, lambda admin: admin.name_servers.kv_list(namespace)
+    )
+    emit(
+        [{"key": key, "value": value} for key, value in sorted(table.items())],
+        ["key", "value"],
+        output,
+    )

@@ -16,7 +16,15 @@ def log_options(level: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
     """Add `--log-level`, by default `level`, `--log-format` and `--log-file` to a command."""
     levels = click.Choice(["debug", "info", "warning", "error"])
     options = (
-        click.option("--log-level", type=levels, default=level, show_default=True, envvar="ORBITMQ_LOG_LEVEL", show_envvar=True),
+        click.option(
+            "--log-level",
+            type=levels,
+            default=level,
+            show_default=True,
+            envvar="ORBITMQ_LOG_LEVEL",
+            show_envvar=True,
+            help="Log messages of this level and above.",
+        ),
         click.option(
             "--log-format",
             type=click.Choice(["text", "json"]),
@@ -24,8 +32,15 @@ def log_options(level: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
             show_default=True,
             envvar="ORBITMQ_LOG_FORMAT",
             show_envvar=True,
+            help="Format of log lines.",
         ),
-        click.option("--log-file", metavar="FILE", envvar="ORBITMQ_LOG_FILE", show_envvar=True, help="Log here too; rotated."),
+        click.option(
+            "--log-file",
+            metavar="FILE",
+            envvar="ORBITMQ_LOG_FILE",
+            show_envvar=True,
+            help="Also log to this file; rotated.",
+        ),
     )
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,12 +51,23 @@ def log_options(level: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
     return decorate
 
 
-def set_up_logs(name: str, home: str | None, *, level: str, log_format: str, file: str | None) -> None:
-    """Log to standard error and to `file`; without one to `logs/<name>.log` in `home`, which is rocketmqHome, if that is set."""
-    path = Path(file) if file else Path(home) / "logs" / f"{name}.log" if home else None
+def set_up_logs(
+    name: str, home: str | None, *, level: str, log_format: str, file: str | None
+) -> None:
+    """Log to standard error and to `file`; without one to `logs/<name>.log` in `home`, which is
+    rocketmqHome, if that is set.
+    """
+    path = (
+        Path(file).expanduser() if file else Path(home) / "logs" / f"{name}.log" if home else None
+    )
     try:
         logs.set_up(level=level, log_format=logs.LogFormat(log_format), file=path)
     except OSError as error:
-        raise ConfigurationError(f"log file {path} cannot be written: {error.strerror}; set --log-file or ORBITMQ_LOG_FILE") from error
+        raise ConfigurationError(
+            f"log file {path} cannot be written: {error.strerror}; set --log-file or"
+            " ORBITMQ_LOG_FILE"
+        ) from error
     except ValueError as error:
-        raise ConfigurationError(f"logging cannot be set up: {error}; see ORBITMQ_LOG_LEVEL and ORBITMQ_LOG_FORMAT") from error
+        raise ConfigurationError(
+            f"logging cannot be set up: {error}; see ORBITMQ_LOG_LEVEL and ORBITMQ_LOG_FORMAT"
+        ) from error

@@ -16,28 +16,35 @@ from typing import IO, Any
 import click
 
 from orbitmq import kernels
+from orbitmq.cli.command_group import CommandGroup
 from orbitmq.cli.credentials import with_remedy
-from orbitmq.cli.endings import EXIT_INTERRUPTED, EXIT_READER_GONE, ReaderGone, open_streams, output_guard
-from orbitmq.common.errors import OrbitError, RemoteError, SendFailed, os_error_text
+from orbitmq.cli.endings import (
+    EXIT_INTERRUPTED,
+    EXIT_READER_GONE,
+    ReaderGoneError,
+    open_streams,
+    output_guard,
+)
+from orbitmq.common.errors import OrbitError, RemoteError, SendFailedError, os_error_text
 from orbitmq.common.visible import visible_lines
 from orbitmq.version import ROCKETMQ_VERSION, __version__
 
 NOUNS = {
-    "access": "Users, and what they may do.",
-    "broker": "Run brokers, see what they do, and configure them.",
-    "cluster": "Clusters and their brokers.",
-    "dlq": "Dead letters: who has them, what they are, and back with them.",
-    "group": "Consumer groups: who consumes, how far they are behind, and why.",
-    "kv": "The KV configuration that name servers keep.",
-    "message": "Send messages, follow them, and find them again.",
+    "access": "Manage users and what they may do.",
+    "broker": "Run, inspect and configure brokers.",
+    "cluster": "List clusters and their brokers.",
+    "dlq": "List, inspect and redrive dead letters.",
+    "group": "Manage consumer groups, their members, offsets and lag.",
+    "kv": "Manage the KV configuration of name servers.",
+    "message": "Send, follow and find messages.",
     "nameserver": "Run and configure name servers.",
-    "pipeline": "Spark pipelines that YAML files describe.",
-    "spark": "Ready Spark jobs on topics, and whether Spark can run here.",
+    "pipeline": "Run and check Spark pipelines that YAML files describe.",
+    "spark": "Run Spark jobs on topics, and check the Spark installation.",
     "store": "Look at, check and repair the files of a store.",
-    "timer": "Messages that wait for their time, and taking them back.",
-    "topic": "Topics, where their queues are, and how full.",
-    "tx": "Transactions that have not ended, and how they are ended by hand.",
-    "up": "Run a name server and a broker, or several, in one process.",
+    "timer": "List and cancel scheduled messages.",
+    "topic": "Manage topics and show their queues.",
+    "tx": "List open transactions and end them by hand.",
+    "up": "Run a name server and one or more brokers in one process.",
 }
 
 EXIT_FAILED = 1
@@ -45,7 +52,7 @@ EXIT_UNREACHABLE = 3
 
 
 class Failure(click.ClickException):
-    """An error of ours, told in one message."""
+    """An expected error, shown as one message."""
 
     exit_code = EXIT_FAILED
 
@@ -54,13 +61,13 @@ class Failure(click.ClickException):
 
 
 class Unreachable(Failure):
-    """A server that brought no answer."""
+    """A server did not reply."""
 
     exit_code = EXIT_UNREACHABLE
 
 
 class Unread(click.ClickException):
-    """Nobody reads what is printed, so nothing is said of it either."""
+    """The reader of the output is gone: nothing is shown."""
 
     exit_code = EXIT_READER_GONE
 
@@ -69,15 +76,18 @@ class Unread(click.ClickException):
 
 
 _OF_SPARK = ("pipeline", "spark")  # nouns whose libraries the extra `spark` brings
+SPARK_INSTALL = "pip install 'orbitmq[spark]', or in a checkout: pip install '.[spark]'"
 
 
 def _is_unreachable(error: OrbitError) -> bool:
-    return isinstance(error.__cause__ if isinstance(error, SendFailed) else error, RemoteError)
+    return isinstance(error.__cause__ if isinstance(error, SendFailedError) else error, RemoteError)
 
 
 @contextmanager
 def _told(ctx: click.Context | None = None) -> Iterator[None]:
-    """Make of each error that users can do something about one message and an exit code; not with `--debug`."""
+    """Make of each error that users can do something about one message and an exit code; not with
+    `--debug`.
+    """
 
     def debug() -> bool:
         return ctx is not None and bool(ctx.params["debug"])
@@ -85,18 +95,27 @@ def _told(ctx: click.Context | None = None) -> Iterator[None]:
     try:
         with output_guard():
             yield
-    except ReaderGone as error:
-        raise Unread("nobody reads what is printed") from error
+    except ReaderGoneError as error:
+        raise Unread("the reader of the output is gone") from error
     except OrbitError as error:
         if debug():
             raise
-        raise (Unreachable if _is_unreachable(error) else Failure)(with_remedy(str(error))) from error
+        raise (Unreachable if _is_unreachable(error) else Failure)(
+            with_remedy(str(error))
+        ) from error
     except ModuleNotFoundError as error:
         package = (error.name or "orbitmq").partition(".")[0]
         if debug() or package == "orbitmq":
             raise
-        needed = "'orbitmq[spark]'" if ctx is not None and ctx.invoked_subcommand in _OF_SPARK else "orbitmq"
-        raise Failure(f"this command needs {package}, which is not installed here: pip install {needed}") from error
+        package = "pyspark" if package == "py4j" else package  # a part of it
+        needed = (
+            SPARK_INSTALL
+            if ctx is not None and ctx.invoked_subcommand in _OF_SPARK
+            else "pip install orbitmq"
+        )
+        raise Failure(
+            f"this command needs {package}, which is not installed here: {needed}"
+        ) from error
     except OSError as error:
         if debug():
             raise
@@ -105,17 +124,23 @@ def _told(ctx: click.Context | None = None) -> Iterator[None]:
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
 
 
-class Root(click.Group):
+class Root(CommandGroup):
     """The group of nouns."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:
             with output_guard():  # of errors too, which click prints
                 return super().main(*args, **extra)
-        except ReaderGone:
+        except ReaderGoneError:
             sys.exit(EXIT_READER_GONE)
 
-    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
         with _told():  # of help and version, which print here
             return super().make_context(info_name, args, parent, **extra)
 
@@ -140,7 +165,10 @@ class Root(click.Group):
 def version_line() -> str:
     """What `--version` prints."""
     python = ".".join(str(part) for part in sys.version_info[:3])
-    return f"orbitmq {__version__} (Apache RocketMQ {ROCKETMQ_VERSION} protocol, kernels {kernels.mode()}, Python {python})"
+    return (
+        f"orbitmq {__version__} (Apache RocketMQ {ROCKETMQ_VERSION} protocol, kernels"
+        f" {kernels.mode()}, Python {python})"
+    )
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -150,7 +178,14 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version and exit.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and exit.",
+)
 @click.option("--debug", is_flag=True, help="Print the traceback of an error.")
 def cli(debug: bool) -> None:
     """OrbitMQ: RocketMQ in Python.
@@ -162,23 +197,29 @@ def cli(debug: bool) -> None:
       2  the command line is wrong
       3  a server cannot be reached, or did not answer in time
       130  Ctrl-C
-      141  nobody reads what is printed, as behind `| head -1`
+      141  the reader of the output is gone, as after `| head -1`
 
     \b
     Examples:
-      orbitmq nameserver run                  a name server on 127.0.0.1:9876
-      orbitmq cluster list -n 10.0.0.1:9876   which brokers are registered
-      orbitmq topic route TopicTest -o json   where a topic's queues are
-      orbitmq message tail TopicTest          the messages as they come
+      orbitmq up                              run a name server and a broker
+      orbitmq cluster list -n 10.0.0.1:9876   list the registered brokers
+      orbitmq topic route TopicTest -o json   show where a topic's queues are
+      orbitmq message tail TopicTest          print messages as they arrive
     """
 
 
-def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    click.echo(visible_lines("".join(traceback.format_exception(kind, error, trace))), err=True, nl=False)
+def _print_traceback(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    click.echo(
+        visible_lines("".join(traceback.format_exception(kind, error, trace))), err=True, nl=False
+    )
 
 
 def main() -> None:
     """Entry point of `orbitmq`."""
     open_streams()
-    sys.excepthook = _print_traceback  # of --debug, and of what nobody expected; it may hold what a peer sent
+    sys.excepthook = (
+        _print_traceback  # of --debug and unexpected errors; it may contain bytes of a peer
+    )
     cli(prog_name="orbitmq")

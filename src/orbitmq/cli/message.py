@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orbitmq.cli.arguments import TIME_FORMS, chosen_queue, key_values, to_place, to_time, together
+from orbitmq.cli.command_group import CommandGroup
 from orbitmq.cli.connection import administered, client_settings, name_server_options
 from orbitmq.cli.output import emit, json_text, moment, output_option, say, shortened
 from orbitmq.common.visible import visible
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 _COLUMNS = ["stored", "broker", "queue", "offset", "msg_id", "tags", "keys", "body"]
 
 
-@click.group("message")
+@click.group("message", cls=CommandGroup, old_names={"get": "show"})
 def group() -> None:
-    """Send messages, follow them, and find them again."""
+    """Send, follow and find messages."""
 
 
 # -- send
@@ -58,17 +59,50 @@ class _Wanted:
 @group.command("send")
 @click.argument("topic")
 @click.argument("body", required=False)
-@click.option("--file", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help="Send what it holds.")
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Send the content of this file.",
+)
 @together(
     _Wanted,
-    click.option("--tags", metavar="TAG", help="By which consumers choose it."),
-    click.option("--keys", "keys", multiple=True, metavar="KEY", help="By which it is found again; may be given again."),
-    click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="Of the application's own; may be given again."),
-    click.option("--sharding-key", metavar="KEY", help="Messages with the same one go to the same queue."),
-    click.option("--delay-level", type=click.IntRange(0), default=0, metavar="N", help="Deliver it later: 1 = 1 s, 3 = 10 s, 5 = 1 min …"),
+    click.option("--tags", metavar="TAG", help="Tag, for consumers that filter by it."),
+    click.option(
+        "--keys",
+        "keys",
+        multiple=True,
+        metavar="KEY",
+        help="Lookup key; repeatable.",
+    ),
+    click.option(
+        "--property",
+        "properties",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="User property; repeatable.",
+    ),
+    click.option(
+        "--sharding-key", metavar="KEY", help="Send all messages with this key to the same queue."
+    ),
+    click.option(
+        "--delay-level",
+        type=click.IntRange(0),
+        default=0,
+        metavar="N",
+        help="Deliver later: 1 = 1 s, 3 = 10 s, 5 = 1 min …",
+    ),
 )
-@click.option("--queue", metavar="[BROKER:]ID", help="Send it to this queue.")
-@click.option("-c", "--count", type=click.IntRange(1), default=1, show_default=True, help="Send it so many times.")
+@click.option("--queue", metavar="[BROKER:]ID", help="Send to this queue.")
+@click.option(
+    "-c",
+    "--count",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Send this many copies.",
+)
 @name_server_options
 @output_option
 def send(
@@ -82,7 +116,9 @@ def send(
     queue: str | None,
     count: int,
 ) -> None:
-    """Send BODY, a file, or what comes on standard input, to TOPIC; print the ids it got, and where it is.
+    """Send a message to TOPIC: BODY, a file or standard input.
+
+    Prints the ids of the message and its place.
 
     \b
     Examples:
@@ -94,12 +130,16 @@ def send(
     sent: list[SendResult] = []
 
     async def run() -> None:
-        from orbitmq.client.outbox import ProducerSettings
-        from orbitmq.client.producer import Producer
+        from orbitmq.client.producer.outbox import ProducerSettings
+        from orbitmq.client.producer.producer import Producer
 
         settings = client_settings(name_servers, timeout_ms)
         async with Producer(settings, settings=ProducerSettings(timeout_ms=timeout_ms)) as producer:
-            target = None if queue is None else chosen_queue(list(await producer.queues(topic)), queue, "--queue")
+            target = (
+                None
+                if queue is None
+                else chosen_queue(list(await producer.queues(topic)), queue, "--queue")
+            )
             for _ in range(count):
                 sent.append(await producer.send(message, queue=target))  # noqa: PERF401 - when one fails, the others are shown
 
@@ -107,7 +147,11 @@ def send(
         asyncio.run(run())
     finally:
         if sent:
-            emit([_sent_row(result) for result in sent], ["msg_id", "offset_msg_id", "broker", "queue", "offset", "status"], output)
+            emit(
+                [_sent_row(result) for result in sent],
+                ["msg_id", "offset_msg_id", "broker", "queue", "offset", "status"],
+                output,
+            )
 
 
 def _body(body: str | None, path: Path | None) -> bytes:
@@ -118,7 +162,9 @@ def _body(body: str | None, path: Path | None) -> bytes:
     if path is not None:
         return path.read_bytes()
     if sys.stdin.isatty():
-        raise click.UsageError("there is nothing to send: give a BODY or a --file, or pipe something in")
+        raise click.UsageError(
+            "there is nothing to send: give a BODY or a --file, or pipe something in"
+        )
     return sys.stdin.buffer.read()
 
 
@@ -140,17 +186,45 @@ def _sent_row(result: SendResult) -> dict[str, object]:
 @group.command("tail")
 @click.argument("topic")
 @click.option(
-    "--from", "begin", default="last", show_default=True, metavar="first|last|TIME", callback=to_place, help=f"A time is {TIME_FORMS}."
+    "--from",
+    "begin",
+    default="last",
+    show_default=True,
+    metavar="first|last|TIME",
+    callback=to_place,
+    help=f"Where to begin. A time is {TIME_FORMS}.",
 )
 @click.option("--tags", metavar="'A || B'", help="Only messages with one of these tags.")
-@click.option("--sql92", metavar="EXPRESSION", help="Only messages of whose properties it is true.")
-@click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after so many messages.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="One line each.")
+@click.option(
+    "--sql92",
+    metavar="EXPRESSION",
+    help="Only messages matching this SQL92 expression; brokers need enablePropertyFilter.",
+)
+@click.option(
+    "-c", "--count", type=click.IntRange(1), metavar="N", help="Stop after this many messages."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Output format: one line per message.",
+)
 @name_server_options
 def tail(
-    name_servers: str, timeout_ms: int, topic: str, begin: Position, tags: str | None, sql92: str | None, count: int | None, output: str
+    name_servers: str,
+    timeout_ms: int,
+    topic: str,
+    begin: Position,
+    tags: str | None,
+    sql92: str | None,
+    count: int | None,
+    output: str,
 ) -> None:
-    """Print the messages of TOPIC as they come, until Ctrl-C. No consumer misses one for it.
+    """Print the messages of TOPIC as they arrive, until Ctrl-C.
+
+    Consumers are not affected: no group, no offsets.
 
     \b
     Examples:
@@ -162,7 +236,9 @@ def tail(
     from orbitmq.protocol.bodies.subscriptions import SQL92, SUBSCRIBE_ALL, TAG
 
     if tags is not None and sql92 is not None:
-        raise click.UsageError("--tags and --sql92 exclude each other: an expression may ask for TAGS = 'A'")
+        raise click.UsageError(
+            "--tags and --sql92 exclude each other: an expression may ask for TAGS = 'A'"
+        )
     expression, kind = (tags or SUBSCRIBE_ALL, TAG) if sql92 is None else (sql92, SQL92)
 
     async def follow(admin: Admin) -> None:
@@ -179,21 +255,29 @@ def tail(
     administered(name_servers, timeout_ms, follow)
 
 
-@group.command("get")
+@group.command("show")
 @click.argument("message_id", metavar="ID")
-@click.option("--topic", metavar="TOPIC", help="Look in this topic only.  [default: in all]")
+@click.option("--topic", metavar="TOPIC", help="Search this topic only.  [default: all topics]")
 @name_server_options
 @output_option
-def get(name_servers: str, timeout_ms: int, output: str, message_id: str, topic: str | None) -> None:
-    """Show the message with ID: the one of its place, the one its producer gave it, or a key.
+def show(
+    name_servers: str, timeout_ms: int, output: str, message_id: str, topic: str | None
+) -> None:
+    """Show the message with ID: its offset id, its unique id or a key.
 
     \b
     Examples:
-      orbitmq message get 7F00000100002A9F0000000000000000
-      orbitmq message get 4711 --topic orders -o json
+      orbitmq message show 7F00000100002A9F0000000000000000
+      orbitmq message show 4711 --topic orders -o json
     """
-    found = administered(name_servers, timeout_ms, lambda admin: admin.messages.get(message_id, topic))
-    row: dict[str, object] = {"found_by": found.found_by, "looked": list(found.looked), **_row(found.message)}
+    found = administered(
+        name_servers, timeout_ms, lambda admin: admin.messages.get(message_id, topic)
+    )
+    row: dict[str, object] = {
+        "found_by": found.found_by,
+        "looked": list(found.looked),
+        **_row(found.message),
+    }
     if output != "table":
         emit([row], [], output)
         return
@@ -201,16 +285,32 @@ def get(name_servers: str, timeout_ms: int, output: str, message_id: str, topic:
     assert isinstance(properties, dict)
     shown = {name.replace("_", " "): value for name, value in row.items() if value is not None}
     shown |= {f"property {name}": value for name, value in sorted(properties.items())}
-    emit([{"what": name, "value": value} for name, value in shown.items()], ["what", "value"], output)
+    emit(
+        [{"what": name, "value": value} for name, value in shown.items()], ["what", "value"], output
+    )
 
 
 @group.command("find")
 @click.argument("topic")
-@click.option("--key", metavar="KEY", help="With this key.")
-@click.option("--since", metavar="TIME", callback=to_time, help=f"Stored then or later. A time is {TIME_FORMS}.")
-@click.option("--until", metavar="TIME", callback=to_time, help="Stored then or earlier.  [default: now]")
-@click.option("--tags", default="*", metavar="'A || B'", help="With one of these tags.")
-@click.option("-c", "--count", type=click.IntRange(1), default=64, show_default=True, help="So many at most.")
+@click.option("--key", metavar="KEY", help="Only messages with this key.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=to_time,
+    help=f"Only messages stored at this time or later: {TIME_FORMS}.",
+)
+@click.option(
+    "--until",
+    metavar="TIME",
+    callback=to_time,
+    help="Only messages stored at this time or earlier.  [default: now]",
+)
+@click.option(
+    "--tags", default="*", metavar="'A || B'", help="Only messages with one of these tags."
+)
+@click.option(
+    "-c", "--count", type=click.IntRange(1), default=64, show_default=True, help="Maximum count."
+)
 @name_server_options
 @output_option
 def find(
@@ -224,7 +324,7 @@ def find(
     tags: str,
     count: int,
 ) -> None:
-    """Find messages of TOPIC by key, by the time they were stored, or both; the earliest first.
+    """Find messages of TOPIC by key, by store time, or both; oldest first.
 
     \b
     Examples:
@@ -237,7 +337,9 @@ def find(
 
     async def look(admin: Admin) -> list[ReceivedMessage]:
         if key is not None:
-            found = await admin.messages.by_key(topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=count)
+            found = await admin.messages.by_key(
+                topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=count
+            )
             wanted = [tag.strip() for tag in tags.split("||")]
             return [message for message in found if tags == "*" or message.tags in wanted][:count]
         messages: list[ReceivedMessage] = []
@@ -257,7 +359,7 @@ def find(
 
 
 def _row(message: ReceivedMessage) -> dict[str, object]:
-    """All that is told of a message; a body that is no text is told as Base64."""
+    """Return all fields of a message; a body that is not text as Base64."""
     row: dict[str, object] = {
         "topic": message.topic,
         "broker": message.queue.broker_name,
@@ -275,7 +377,11 @@ def _row(message: ReceivedMessage) -> dict[str, object]:
     from base64 import b64encode
 
     if message.problem is not None:
-        return row | {"body": None, "body_base64": b64encode(message.stored.body).decode(), "problem": message.problem}
+        return row | {
+            "body": None,
+            "body_base64": b64encode(message.stored.body).decode(),
+            "problem": message.problem,
+        }
     try:
         return row | {"body": message.body.decode()}
     except UnicodeDecodeError:
@@ -291,5 +397,10 @@ def _line(row: dict[str, object]) -> str:
     keys = row["keys"]
     assert isinstance(keys, list)
     marks = " ".join([*([f"[{row['tags']}]"] if row["tags"] else []), *keys])
-    text = "".join(char if char.isprintable() else "·" for char in _text(row).rstrip("\n"))  # a line stays one
-    return visible(f"{row['stored']}  {row['broker']}/{row['queue']}@{row['offset']}  {marks + '  ' if marks else ''}{text}")
+    text = "".join(
+        char if char.isprintable() else "·" for char in _text(row).rstrip("\n")
+    )  # a line stays one
+    return visible(
+        f"{row['stored']}  {row['broker']}/{row['queue']}@{row['offset']} "
+        f" {marks + '  ' if marks else ''}{text}"
+    )

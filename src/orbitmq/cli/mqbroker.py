@@ -18,7 +18,13 @@ usage: mqbroker [-c <arg>] [-h] [-m] [-n <arg>] [-p]
  -p,--printConfigItem        Print all config item
 """
 
-LONG_OPTIONS = {"configFile": "c", "help": "h", "printImportantConfig": "m", "namesrvAddr": "n", "printConfigItem": "p"}
+LONG_OPTIONS = {
+    "configFile": "c",
+    "help": "h",
+    "printImportantConfig": "m",
+    "namesrvAddr": "n",
+    "printConfigItem": "p",
+}
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -28,10 +34,12 @@ def run(arguments: Sequence[str]) -> int:
 
 def _start(options: Options) -> None:
     from orbitmq.broker.broker import Broker
-    from orbitmq.broker.config import load_broker
+    from orbitmq.broker.config.broker_config import load_broker
     from orbitmq.cli.server_process import serve
 
-    loaded = load_broker(file=options.get("c"), flags={"namesrvAddr": options["n"]} if "n" in options else None)
+    loaded = load_broker(
+        file=options.get("c"), flags={"namesrvAddr": options["n"]} if "n" in options else None
+    )
     config = loaded.settings
     if "p" in options or "m" in options:
         for name, text in config.rows(important_only="p" not in options):
@@ -42,10 +50,12 @@ def _start(options: Options) -> None:
     def ready(host: str, port: int) -> None:
         known = f" and name server is {config.namesrv_addr}" if config.namesrv_addr else ""
         print(
-            f"The broker[{config.broker_name}, {host}:{port}] boot success. serializeType={config.header_encoding.value}{known}", flush=True
+            f"The broker[{config.broker_name}, {host}:{port}] boot success."
+            f" serializeType={config.header_encoding.value}{known}",
+            flush=True,
         )
 
-    serve("broker", Broker(config), loaded.warnings, ready)
+    serve("broker", Broker(config), loaded, ready)
 
 
 def main() -> None:

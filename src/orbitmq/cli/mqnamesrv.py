@@ -42,9 +42,11 @@ def _start(options: Options) -> None:
     serve(
         "name server",
         NameServer(config),
-        loaded.warnings,
+        loaded,
         lambda host, port: print(
-            f"The Name Server boot success. serializeType={config.header_encoding.value}, address {host}:{port}", flush=True
+            f"The Name Server boot success. serializeType={config.header_encoding.value}, address"
+            f" {host}:{port}",
+            flush=True,
         ),
     )
 

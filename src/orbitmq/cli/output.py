@@ -1,7 +1,8 @@
-"""What a command prints: tables that line up, JSON and YAML, and sentences. Each library is loaded when its output is asked for.
+"""What a command prints: tables that line up, JSON and YAML, and sentences. Each library is loaded
+when its output is asked for.
 
-Nothing of what peers sent does anything to a terminal: what could is escaped here, so commands print by these functions alone. JSON and
-YAML stay what they are, and spell the same values.
+Nothing of what peers sent does anything to a terminal: what could is escaped here, so commands
+print by these functions alone. JSON and YAML stay what they are, and spell the same values.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from orbitmq.common.visible import visible, visible_json, visible_lines
 Row = Mapping[str, object]
 F = TypeVar("F", bound=Callable[..., Any])
 
-PIPE_WIDTH = 10_000  # whoever reads a pipe wants lines that do not wrap
+PIPE_WIDTH = 10_000  # lines in a pipe do not wrap
 CELL_SIZE_MAX = 60
 _GAP = 2  # blanks between columns
 _LAST_COLUMN_MIN = 20
@@ -27,7 +28,14 @@ _LAST_COLUMN_MIN = 20
 def output_option(command: F) -> F:
     """The `-o` of every command that lists something."""
     choice = click.Choice(["table", "json", "yaml"])
-    return click.option("-o", "--output", type=choice, default="table", show_default=True, help="How to print what was found.")(command)
+    return click.option(
+        "-o",
+        "--output",
+        type=choice,
+        default="table",
+        show_default=True,
+        help="Output format.",
+    )(command)
 
 
 def say(text: str = "", *, err: bool = False) -> None:
@@ -35,7 +43,9 @@ def say(text: str = "", *, err: bool = False) -> None:
     click.echo(visible_lines(text), err=err)
 
 
-def json_text(value: object, *, indent: int | None = None, default: Callable[[object], object] | None = None) -> str:
+def json_text(
+    value: object, *, indent: int | None = None, default: Callable[[object], object] | None = None
+) -> str:
     """JSON for programs, which a terminal may show as well."""
     return visible_json(json.dumps(value, indent=indent, ensure_ascii=False, default=default))
 
@@ -49,7 +59,10 @@ def emit(rows: Sequence[Row], columns: Sequence[str], output: str) -> None:
 
         shown = [dict(row) for row in rows]
         text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
-        click.echo(text if visible_lines(text) == text else yaml.safe_dump(shown, sort_keys=False), nl=False)
+        click.echo(
+            text if visible_lines(text) == text else yaml.safe_dump(shown, sort_keys=False),
+            nl=False,
+        )
     else:
         _table(rows, columns)
 
@@ -62,7 +75,11 @@ def _table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         numeric = bool(rows) and all(type(row[column]) in (int, float) for row in rows)
-        table.add_column(column.upper().replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+        table.add_column(
+            column.upper().replace("_", " "),
+            justify="right" if numeric else "left",
+            overflow="fold",
+        )
     cells = [[_cell(row[column]) for column in columns] for row in rows]
     for line in cells:
         table.add_row(*map(Text, line))
@@ -82,22 +99,29 @@ def _table(rows: Sequence[Row], columns: Sequence[str]) -> None:
 
 
 def _folded_widths(lines: Sequence[Sequence[str]], width: int) -> list[int]:
-    """How wide each column is in a terminal: cells fold between words, and the last column anywhere, never within an id or an address.
+    """How wide each column is in a terminal: cells fold between words, and the last column
+    anywhere, never within an id or an address.
 
-    What is wider than the terminal all the same keeps its lines whole, so that they can be copied and the terminal folds them.
+    What is wider than the terminal all the same keeps its lines whole, so that they can be copied
+    and the terminal folds them.
     """
     from rich.cells import cell_len
 
     columns = list(zip(*lines, strict=True))
     natural = [max(map(cell_len, column)) for column in columns]
-    least = [max((cell_len(word) for text in column for word in text.split()), default=0) for column in columns]
+    least = [
+        max((cell_len(word) for text in column for word in text.split()), default=0)
+        for column in columns
+    ]
     least[-1] = min(least[-1], _LAST_COLUMN_MIN)
     room = width - _GAP * (len(columns) - 1)
     if sum(least) > room:
         return natural
     widths = list(natural)
     while sum(widths) > room:
-        widest = max((at for at in range(len(widths)) if widths[at] > least[at]), key=widths.__getitem__)
+        widest = max(
+            (at for at in range(len(widths)) if widths[at] > least[at]), key=widths.__getitem__
+        )
         widths[widest] -= 1
     return widths
 
@@ -107,7 +131,9 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.2f}"
-    return visible(", ".join(str(item) for item in value) if isinstance(value, list | tuple) else str(value))
+    return visible(
+        ", ".join(str(item) for item in value) if isinstance(value, list | tuple) else str(value)
+    )
 
 
 def moment(time_ms: object) -> str | None:
@@ -117,7 +143,11 @@ def moment(time_ms: object) -> str | None:
     if not isinstance(time_ms, int) or time_ms <= 0:
         return None
     try:
-        return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(sep=" ", timespec="milliseconds")
+        return (
+            datetime.fromtimestamp(time_ms / 1000)
+            .astimezone()
+            .isoformat(sep=" ", timespec="milliseconds")
+        )
     except (ValueError, OverflowError, OSError):
         return f"{time_ms} ms"
 
@@ -129,7 +159,7 @@ def shortened(text: str) -> str:
 
 
 def show_unreachable(brokers: Mapping[str, str]) -> None:
-    """Say which brokers could not be asked, beside what the others said, and end as a command that reached nobody there."""
+    """Report the brokers that did not reply, and end with the exit code for that."""
     for name, why in brokers.items():
         say(f"orbitmq: nothing is known of {name}: {why}", err=True)
     if brokers:

@@ -1,4 +1,6 @@
-"""`orbitmq pipeline`. What is done is in `spark.pipeline`; Spark is loaded by the verbs that need it."""
+"""`orbitmq pipeline`. What is done is in `spark.pipeline`; Spark is loaded by the verbs that need
+it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orbitmq.cli.arguments import key_values, together
+from orbitmq.cli.command_group import CommandGroup
 from orbitmq.cli.output import emit, moment, output_option, say
 from orbitmq.common.errors import ConfigurationError
 
@@ -25,7 +28,7 @@ _settings = click.option(
     "settings",
     multiple=True,
     metavar="PATH=VALUE",
-    help="In place of what the file says; may be given again.",
+    help="Override a value of the file; repeatable.",
 )
 
 
@@ -40,38 +43,51 @@ class _Wanted:
 
 _spark_options = together(
     _Wanted,
-    click.option("--master", metavar="URL", default=_MASTER, show_default=True, help="Where Spark runs."),
-    click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be given again."),
+    click.option(
+        "--master", metavar="URL", default=_MASTER, show_default=True, help="Spark master."
+    ),
+    click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting; repeatable."),
     click.option(
         "--archive",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="A packed Python environment for the executors of a cluster.  [default: the code of OrbitMQ alone]",
+        help=(
+            "Packed Python environment for the executors of a cluster.  [default: OrbitMQ's code"
+            " only]"
+        ),
     ),
 )
 
 
-@click.group("pipeline")
+@click.group("pipeline", cls=CommandGroup, old_names={"status": "show"})
 def group() -> None:
-    """Spark pipelines that YAML files describe."""
+    """Run and check Spark pipelines that YAML files describe."""
 
 
 @group.command("run")
 @_file
-@click.option("--once", is_flag=True, help="Read what is there now, and end.")
+@click.option("--once", is_flag=True, help="Process what is there now, then exit.")
 @_settings
 @_spark_options
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print what happens.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Output format of the progress.",
+)
 def run(file: Path, once: bool, settings: tuple[str, ...], wanted: _Wanted, output: str) -> None:
     """Run the pipeline of FILE.yaml until SIGTERM or Ctrl-C.
 
-    Either lets it finish the batch it is at; given twice, it stops at once. Started again, it goes on where it was.
+    Either lets it finish the batch it is at; given twice, it stops at once. Started again, it goes
+    on where it was.
 
     \b
     Examples:
       orbitmq pipeline run orders.yaml
       orbitmq pipeline run orders.yaml --once --set source.options.nameServer=10.0.0.1:9876
-      orbitmq pipeline run orders.yaml --master spark://10.0.0.5:7077 --conf spark.executor.memory=2g
+      orbitmq pipeline run orders.yaml --master spark://10.0.0.5:7077
     """
     from dataclasses import replace
 
@@ -90,13 +106,16 @@ def run(file: Path, once: bool, settings: tuple[str, ...], wanted: _Wanted, outp
 
 
 @group.command("validate")
-@click.argument("files", metavar="FILE.yaml...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument(
+    "files", metavar="FILE.yaml...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
 @_settings
 @output_option
 def validate(files: tuple[Path, ...], settings: tuple[str, ...], output: str) -> None:
-    """Check pipeline files without Spark: what is missing, misspelt or of the wrong kind, and where.
+    """Check pipeline files without Spark: missing, misspelt and mistyped entries.
 
-    Schemas, conditions and queries are checked by `explain`. The exit code is 1 when a file is not good.
+    Schemas, conditions and queries are checked by `explain`. The exit code is 1 when a file is not
+    good.
 
     \b
     Examples:
@@ -106,10 +125,25 @@ def validate(files: tuple[Path, ...], settings: tuple[str, ...], output: str) ->
     rows = []
     for file in files:
         try:
-            rows.append({"file": str(file), "valid": True, **_summary(_loaded(file, settings)), "problem": None})
+            rows.append(
+                {
+                    "file": str(file),
+                    "valid": True,
+                    **_summary(_loaded(file, settings)),
+                    "problem": None,
+                }
+            )
         except ConfigurationError as problem:
             rows.append(
-                {"file": str(file), "valid": False, "name": None, "source": None, "steps": [], "sinks": [], "problem": str(problem)}
+                {
+                    "file": str(file),
+                    "valid": False,
+                    "name": None,
+                    "source": None,
+                    "steps": [],
+                    "sinks": [],
+                    "problem": str(problem),
+                }
             )
     bad = [row for row in rows if not row["valid"]]
     if output != "table":
@@ -129,7 +163,7 @@ def validate(files: tuple[Path, ...], settings: tuple[str, ...], output: str) ->
 @_spark_options
 @output_option
 def explain(file: Path, settings: tuple[str, ...], wanted: _Wanted, output: str) -> None:
-    """Let Spark check FILE.yaml and show what it reads, what it writes and how it goes about it. Nothing is read or written.
+    """Explain with Spark what FILE.yaml reads and writes, and how; process nothing.
 
     \b
     Examples:
@@ -155,10 +189,12 @@ def explain(file: Path, settings: tuple[str, ...], wanted: _Wanted, output: str)
 
 
 @group.command("list")
-@click.argument("folder", default=".", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.argument(
+    "folder", default=".", type=click.Path(path_type=Path, file_okay=False, exists=True)
+)
 @output_option
 def list_(folder: Path, output: str) -> None:
-    """List the pipelines in FOLDER, and what each does or did last.
+    """List the pipelines in FOLDER with their state.
 
     \b
     Examples:
@@ -169,36 +205,53 @@ def list_(folder: Path, output: str) -> None:
 
     files = sorted(file for pattern in ("*.yaml", "*.yml") for file in folder.glob(pattern))
     rows = [_listed(file) for file in files if is_pipeline(file)]
-    emit(rows, ["name", "file", "state", "batches", "rows_in", "rows_out", "lag", "updated"], output)
+    emit(
+        rows, ["name", "file", "state", "batches", "rows_in", "rows_out", "lag", "updated"], output
+    )
     for row in rows:
         if row["problem"] and output == "table":
             say(f"orbitmq: {row['problem']}", err=True)
 
 
-@group.command("status")
+@group.command("show")
 @_file
 @_settings
 @output_option
-def status(file: Path, settings: tuple[str, ...], output: str) -> None:
-    """Show what the pipeline of FILE.yaml does now, or did when it ran last.
+def show(file: Path, settings: tuple[str, ...], output: str) -> None:
+    """Show the state of the pipeline of FILE.yaml, running or not.
 
     \b
     Examples:
-      orbitmq pipeline status orders.yaml
-      orbitmq pipeline status orders.yaml -o json
+      orbitmq pipeline show orders.yaml
+      orbitmq pipeline show orders.yaml -o json
     """
     from orbitmq.cli.pipeline_progress import sink_row, status_row
 
     pipeline = _loaded(file, settings)
     found = _status(pipeline)
     if output != "table":
-        emit([status_row(found) if found is not None else {"name": pipeline.name, "state": "never ran"}], [], output)
+        emit(
+            [
+                (
+                    status_row(found)
+                    if found is not None
+                    else {"name": pipeline.name, "state": "never ran"}
+                )
+            ],
+            [],
+            output,
+        )
         return
     if found is None:
         say(f"{pipeline.name} never ran here: there is no {pipeline.status_file}")
         return
-    place = f"process {found.pid} on {found.host}, Spark {found.master}" + (f", {found.ui}" if found.ui else "")
-    say(f"{found.name}: {found.state} ({place}); started {moment(found.started_ms)}, last heard of {moment(found.updated_ms)}")
+    place = f"process {found.pid} on {found.host}, Spark {found.master}" + (
+        f", {found.ui}" if found.ui else ""
+    )
+    say(
+        f"{found.name}: {found.state} ({place}); started {moment(found.started_ms)}, last heard of"
+        f" {moment(found.updated_ms)}"
+    )
     if found.problem:
         say(f"problem: {found.problem}")
     say()
@@ -215,7 +268,9 @@ def _loaded(file: Path, settings: tuple[str, ...]) -> Pipeline:
 def _session_settings(wanted: _Wanted) -> Any:
     from orbitmq.spark.pipeline.cluster_session import SessionSettings
 
-    return SessionSettings(master=wanted.master, conf=key_values(wanted.conf, "--conf"), archive=wanted.archive)
+    return SessionSettings(
+        master=wanted.master, conf=key_values(wanted.conf, "--conf"), archive=wanted.archive
+    )
 
 
 def _status(pipeline: Pipeline) -> Status | None:
@@ -243,7 +298,9 @@ def _listed(file: Path) -> dict[str, object]:
         return {**_no_status(file.stem, file, "invalid"), "problem": str(problem)}
     if found is None:
         return _no_status(pipeline.name, file, "never ran")
-    lags = [sink.last.lag for sink in found.sinks if sink.last is not None and sink.last.lag is not None]
+    lags = [
+        sink.last.lag for sink in found.sinks if sink.last is not None and sink.last.lag is not None
+    ]
     return {
         "name": pipeline.name,
         "file": str(file),
@@ -278,7 +335,9 @@ def _explained(pipeline: Pipeline, plan: SinkPlan) -> dict[str, object]:
         "writes": f"{sink.format} {sink.path or _options_text(shown_options(sink))}".strip(),
         "mode": sink.mode,
         "partitioned_by": list(sink.partition_by),
-        "columns": [f"{field.name} {field.dataType.simpleString()}" for field in plan.rows.schema.fields],
+        "columns": [
+            f"{field.name} {field.dataType.simpleString()}" for field in plan.rows.schema.fields
+        ],
         "checkpoint": pipeline.checkpoint_of(sink) if pipeline.is_stream else None,
         "plan": plan_text(plan),
     }

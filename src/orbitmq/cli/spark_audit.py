@@ -8,7 +8,14 @@ import click
 
 from orbitmq.cli.arguments import time_options
 from orbitmq.cli.output import emit, moment, output_option, say, shortened
-from orbitmq.cli.spark_running import SparkWanted, cluster_options, format_options, job, place, spark_options
+from orbitmq.cli.spark_running import (
+    SparkWanted,
+    cluster_options,
+    format_options,
+    job,
+    place,
+    spark_options,
+)
 from orbitmq.common.errors import ConfigurationError
 
 EXIT_DIFFERENT = 1
@@ -16,20 +23,38 @@ _CLOCKS_MS = 3_600_000  # how far the clocks of producers and brokers may be apa
 
 
 @click.command("audit")
-@click.option("--left", required=True, metavar="[HOST:PORT/]TOPIC", help="What there should be.")
-@click.option("--right", required=True, metavar="[HOST:PORT/]TOPIC", help="What there is.")
+@click.option("--left", required=True, metavar="[HOST:PORT/]TOPIC", help="Expected topic.")
+@click.option("--right", required=True, metavar="[HOST:PORT/]TOPIC", help="Actual topic.")
 @click.option(
     "--by",
     type=click.Choice(["unique", "keys", "body"]),
     default="unique",
     show_default=True,
-    help="What makes two messages the same one: the id of their producer, their keys, or their body.",
+    help=("Identity of a message: its unique id, its keys or its body."),
 )
 @time_options("Only messages that were born")
-@click.option("--sample", type=click.IntRange(0, 1000), default=10, show_default=True, help="How many differences of each kind to show.")
+@click.option(
+    "--sample",
+    type=click.IntRange(0, 1000),
+    default=10,
+    show_default=True,
+    help="Number of differences of each kind to show.",
+)
 @click.option("--out", metavar="DIR", help="A new folder for all differences, as Parquet.")
-@click.option("--left-option", "left_options", multiple=True, metavar="KEY=VALUE", help="As --option, for the left side.")
-@click.option("--right-option", "right_options", multiple=True, metavar="KEY=VALUE", help="As --option, for the right side.")
+@click.option(
+    "--left-option",
+    "left_options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="As --option, for the left side.",
+)
+@click.option(
+    "--right-option",
+    "right_options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="As --option, for the right side.",
+)
 @spark_options
 @cluster_options
 @output_option
@@ -49,44 +74,86 @@ def audit(
     sample: int,
     out: str | None,
 ) -> None:
-    """Compare two topics, of one cluster or of two: which messages were lost, duplicated or changed. The exit code is 1 when they differ.
+    """Compare two topics for lost, duplicated and changed messages.
 
-    Body, tags, keys, sharding key and the application's properties count; what RocketMQ adds does not. Messages that a bridge or a
-    replay has sent have other ids: compare those by keys or body.
+    They may be of one cluster or of two. The exit code is 1 when they differ.
+
+    Body, tags, keys, sharding key and the application's properties count; what RocketMQ adds does
+    not. Messages that a bridge or a replay has sent have other ids: compare those by keys or body.
 
     \b
     Examples:
       orbitmq spark audit --left 10.0.0.1:9876/orders --right 10.0.0.9:9876/orders
       orbitmq spark audit --left orders --right orders-again --by keys --out /data/differences
-      orbitmq spark audit --left 10.0.0.1:9876/orders --right 10.0.0.9:9876/orders --since -1d --until -10m -o json
+      orbitmq spark audit --left 10.0.0.1:9876/orders --right 10.0.0.9:9876/orders --since -1d
+      --until -10m -o json
     """
     if out is not None and "://" not in out and Path(out).exists():
         raise ConfigurationError(f"--out {out} already exists; name a new folder")
-    told = format_options(options, timeout_ms)
-    from orbitmq.spark.jobs.audit import By, compare
-    from orbitmq.spark.jobs.reading import Reading, fixed, topic_options
+    shared = format_options(options, timeout_ms)
+    from orbitmq.spark.jobs.audit import MatchBy, compare
+    from orbitmq.spark.jobs.topic_snapshot import TopicSnapshot, take_snapshot, topic_options
 
-    def side(text: str, own: tuple[str, ...], option: str) -> Reading:
+    def side(text: str, own: tuple[str, ...], option: str) -> TopicSnapshot:
         servers, topic = place(text, name_servers, option)
-        more = format_options(own, timeout_ms, f"{option}-option", told)
-        return fixed(topic_options(servers, [topic], more, since_ms=None if since is None else since - _CLOCKS_MS))
+        more = format_options(own, timeout_ms, f"{option}-option", shared)
+        return take_snapshot(
+            topic_options(
+                servers, [topic], more, since_ms=None if since is None else since - _CLOCKS_MS
+            )
+        )
 
     readings = side(left, left_options, "--left"), side(right, right_options, "--right")
     with job("audit", wanted) as steps:
-        found = compare(steps, *readings, by=By(by), born_since_ms=since, born_until_ms=until, sample=sample, out=out)
+        found = compare(
+            steps,
+            *readings,
+            by=MatchBy(by),
+            born_since_ms=since,
+            born_until_ms=until,
+            sample=sample,
+            out=out,
+        )
     if output != "table":
-        told_all = {"same": found.is_same, "messages": dict(found.messages), "identities": dict(found.identities)}
-        emit([{**told_all, "differences": dict(found.differences), "sample": list(found.sample)}], [], output)
+        told_all = {
+            "same": found.is_same,
+            "messages": dict(found.messages),
+            "identities": dict(found.identities),
+        }
+        emit(
+            [{**told_all, "differences": dict(found.differences), "sample": list(found.sample)}],
+            [],
+            output,
+        )
     else:
-        emit([{"what": "messages", **found.messages}, {"what": "different ones", **found.identities}], ["what", "left", "right"], output)
+        emit(
+            [
+                {"what": "messages", **found.messages},
+                {"what": "different ones", **found.identities},
+            ],
+            ["what", "left", "right"],
+            output,
+        )
         say()
-        emit([{"difference": kind, "messages": count} for kind, count in found.differences.items()], ["difference", "messages"], output)
+        emit(
+            [{"difference": kind, "messages": count} for kind, count in found.differences.items()],
+            ["difference", "messages"],
+            output,
+        )
         if found.sample:
             say()
             rows = [
-                {**row, "identity": shortened(row["identity"]), "stored": moment(row["left_stored_ms"] or row["right_stored_ms"])}
+                {
+                    **row,
+                    "identity": shortened(row["identity"]),
+                    "stored": moment(row["left_stored_ms"] or row["right_stored_ms"]),
+                }
                 for row in found.sample
             ]
-            emit(rows, ["kind", "identity", "what", "left", "right", "stored", "left_at", "right_at"], output)
+            emit(
+                rows,
+                ["kind", "identity", "what", "left", "right", "stored", "left_at", "right_at"],
+                output,
+            )
     if not found.is_same:
         click.get_current_context().exit(EXIT_DIFFERENT)

@@ -1,4 +1,6 @@
-"""What the verbs of `orbitmq spark` share: how Spark and a cluster are reached, a session for as long as a job lasts, and its progress."""
+"""What the verbs of `orbitmq spark` share: how Spark and a cluster are reached, a session for as
+long as a job lasts, and its progress.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,20 @@ from orbitmq.common.visible import visible
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from orbitmq.spark.jobs.steps import Steps, Watcher
+    from orbitmq.spark.jobs.runner import JobRunner, StepListener
     from orbitmq.spark.pipeline.cluster_session import SessionSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 LINE_INTERVAL_S: Final = 10.0
 _KEYS: Final = frozenset({"accesskey", "secretkey", "securitytoken"})
-_PLACE: Final = re.compile(r"(?:(?P<servers>[^/]+:\d+(?:;[^/]+:\d+)*)/)?(?P<topic>[%|a-zA-Z0-9_-]+)")
+_PLACE: Final = re.compile(
+    r"(?:(?P<servers>[^/]+:\d+(?:;[^/]+:\d+)*)/)?(?P<topic>[%|a-zA-Z0-9_-]+)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SparkWanted:
-    """Where Spark runs, and what it is told."""
+    """The Spark master and its settings."""
 
     master: str
     conf: Mapping[str, str]
@@ -46,42 +50,56 @@ class SparkWanted:
 
 spark_options = together(
     SparkWanted,
-    click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Where Spark runs."),
+    click.option(
+        "--master", metavar="URL", default="local[*]", show_default=True, help="Where Spark runs."
+    ),
     click.option(
         "--conf",
         multiple=True,
         metavar="KEY=VALUE",
         callback=lambda _ctx, _param, pairs: key_values(pairs, "--conf"),
-        help="A setting of Spark; may be given again.",
+        help="A setting of Spark; repeatable.",
     ),
 )
 
 
 def cluster_options(command: F) -> F:
     """`-n`, `--timeout-ms`, and whatever else the format `rocketmq` takes."""
-    option = click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Of the format rocketmq: accessKey, tlsEnable …")
+    option = click.option(
+        "--option",
+        "options",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Option of the rocketmq format, such as accessKey or tlsEnable; repeatable.",
+    )
     return name_server_options(option(command))
 
 
 def format_options(
-    options: tuple[str, ...], timeout_ms: int, name: str = "--option", default: Mapping[str, str] | None = None
+    options: tuple[str, ...],
+    timeout_ms: int,
+    name: str = "--option",
+    default: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """What a read or a write is told beside its topics; Spark and Arrow have to be there for it.
+    """Return the options of a read or write, except its topics. Spark and Arrow must be installed.
 
-    `default` counts where these options say nothing; without it that is what the command was given: its timeout and its keys.
+    `default` applies to options that are not given; if None, the command's timeout and credentials.
     """
-    from orbitmq.spark.option_texts import OptionTexts
+    from orbitmq.spark.option_reader import OptionReader
     from orbitmq.spark.options import CONNECTION_OPTIONS, SINK_OPTIONS, SOURCE_OPTIONS
     from orbitmq.spark.runtime import check_packages
 
     check_packages()
-    told = key_values(options, name)
-    OptionTexts(told).check_names((*CONNECTION_OPTIONS, *SOURCE_OPTIONS, *SINK_OPTIONS))
-    given = {option.lower() for option in told}
+    chosen = key_values(options, name)
+    OptionReader(chosen).check_names((*CONNECTION_OPTIONS, *SOURCE_OPTIONS, *SINK_OPTIONS))
+    given = {option.lower() for option in chosen}
     if not given.isdisjoint(_KEYS):
         given |= _KEYS  # they belong together
     base = {"requestTimeout": f"{timeout_ms}ms", **_keys()} if default is None else default
-    return {**{option: text for option, text in base.items() if option.lower() not in given}, **told}
+    return {
+        **{option: text for option, text in base.items() if option.lower() not in given},
+        **chosen,
+    }
 
 
 def _keys() -> dict[str, str]:
@@ -105,26 +123,28 @@ def place(text: str, name_servers: str, option: str) -> tuple[str, str]:
     """Name servers and topic of `[HOST:PORT/]TOPIC`."""
     found = _PLACE.fullmatch(text)
     if found is None:
-        raise click.BadParameter(f"{text!r} is neither a TOPIC nor HOST:PORT/TOPIC", param_hint=option)
+        raise click.BadParameter(
+            f"{text!r} is neither a TOPIC nor HOST:PORT/TOPIC", param_hint=option
+        )
     return found["servers"] or name_servers, found["topic"]
 
 
 @contextmanager
-def job(name: str, wanted: SparkWanted) -> Iterator[Steps]:
+def job(name: str, wanted: SparkWanted) -> Iterator[JobRunner]:
     """Spark for one job, ended with it unless it was there before. Signals stop the job."""
-    from orbitmq.spark.jobs.steps import Steps, Stopped
-    from orbitmq.spark.pipeline.cluster_session import started
+    from orbitmq.spark.jobs.runner import JobRunner, JobStoppedError
+    from orbitmq.spark.pipeline.cluster_session import start_session
     from orbitmq.spark.pipeline.stopping import StoppedEarly, StopRequest
 
     stop = StopRequest()
     try:
         with _watcher() as watcher, stop.by_signal(), ended_after():
-            watcher.begins("starting Spark")
+            watcher.on_begin("starting Spark")
             with stop.starting():
-                spark = started(name, {}, wanted.settings())
-            watcher.ends(f"{spark.version} at {wanted.master}")
-            yield Steps(spark, watcher, stop)
-    except (Stopped, StoppedEarly) as problem:
+                spark = start_session(name, {}, wanted.settings())
+            watcher.on_end(f"{spark.version} at {wanted.master}")
+            yield JobRunner(spark, watcher, stop)
+    except (JobStoppedError, StoppedEarly) as problem:
         say(f"orbitmq: {problem or 'it was stopped before it began'}", err=True)
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from problem
 
@@ -143,7 +163,7 @@ def ended_after() -> Iterator[None]:
 
 
 @contextmanager
-def _watcher() -> Iterator[Watcher]:
+def _watcher() -> Iterator[StepListener]:
     """On the standard error: what a command found goes to the other."""
     if not sys.stderr.isatty():
         yield StepLines()
@@ -151,7 +171,13 @@ def _watcher() -> Iterator[Watcher]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[done]}"), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[done]}"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as bar:
         yield StepBar(bar)
 
@@ -163,15 +189,15 @@ class StepLines:
         self._step = ""
         self._told_s = 0.0
 
-    def begins(self, step: str) -> None:
+    def on_begin(self, step: str) -> None:
         self._step, self._told_s = step, time.monotonic()
 
-    def goes_on(self, done: int, whole: int) -> None:
+    def on_progress(self, done: int, whole: int) -> None:
         if time.monotonic() - self._told_s >= LINE_INTERVAL_S:
             self._told_s = time.monotonic()
             say(f"{self._step}: {_share(done, whole) or 'goes on'}", err=True)
 
-    def ends(self, result: str) -> None:
+    def on_end(self, result: str) -> None:
         say(f"{self._step}: {result}", err=True)
 
 
@@ -183,7 +209,7 @@ class StepBar:
         self._step = ""
         self._task: TaskID | None = None
 
-    def begins(self, step: str) -> None:
+    def on_begin(self, step: str) -> None:
         from rich.markup import escape
 
         self._step = step
@@ -191,11 +217,11 @@ class StepBar:
             self._bar.remove_task(self._task)
         self._task = self._bar.add_task(escape(visible(step)), total=None, done="")
 
-    def goes_on(self, done: int, whole: int) -> None:
+    def on_progress(self, done: int, whole: int) -> None:
         assert self._task is not None, "a step begins before it goes on"
         self._bar.update(self._task, completed=done, total=whole or None, done=_share(done, whole))
 
-    def ends(self, result: str) -> None:
+    def on_end(self, result: str) -> None:
         self._bar.console.print(visible(f"{self._step}: {result}"), markup=False)
 
 

@@ -1,4 +1,6 @@
-"""`orbitmq store`: look at, check and mend a store's files, without a broker. What is done is in `store.tools`; here it is asked for."""
+"""`orbitmq store`: look at, check and mend a store's files, without a broker. What is done is in
+`store.tools`; here it is asked for.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,23 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orbitmq.cli.command_group import CommandGroup
 from orbitmq.cli.output import emit, moment, output_option, say, shortened
-from orbitmq.cli.store_report import opened, progress, readable, run_check, show_findings, show_left, store_options
+from orbitmq.cli.store_report import (
+    opened,
+    progress,
+    readable,
+    run_check,
+    show_findings,
+    show_left,
+    store_options,
+)
 from orbitmq.common.errors import StoreError
 
 if TYPE_CHECKING:
     from orbitmq.store.tools.check import Checked
     from orbitmq.store.tools.directory import StoreDirectory
+    from orbitmq.store.tools.findings import Finding
     from orbitmq.store.tools.repair import Plan
 
 EXIT_FINDINGS = 1
@@ -24,7 +36,7 @@ EXIT_FINDINGS = 1
 _SILENT = logging.NullHandler()  # what the store logs is in the findings
 
 
-@click.group("store")
+@click.group("store", cls=CommandGroup, old_names={"ls": "list"})
 def group() -> None:
     """Look at, check and repair the files of a store."""
     logging.getLogger("orbitmq.store").addHandler(_SILENT)
@@ -33,7 +45,13 @@ def group() -> None:
 @group.command("info")
 @store_options
 @output_option
-def info(directory: Path | None, config_file: Path | None, index_slots: int | None, index_entries: int | None, output: str) -> None:
+def info(
+    directory: Path | None,
+    config_file: Path | None,
+    index_slots: int | None,
+    index_entries: int | None,
+    output: str,
+) -> None:
     """Show what is in the store DIR.
 
     \b
@@ -72,59 +90,132 @@ def info(directory: Path | None, config_file: Path | None, index_slots: int | No
             "index_entries_max": store.index_shape.entries if store.index_shape else None,
             "index_entries": summary.index_entries(store),
             "checkpoint": None if numbers is None else numbers._asdict(),
-            "config_files": [name for name in store.layer.list(store.root / "config") if not name.endswith(".bak")],
-            "parts": {name: {"files": files, "bytes": size, "bytes_on_disk": used} for name, (files, size, used) in parts.items()},
+            "config_files": [
+                name
+                for name in store.layer.list(store.root / "config")
+                if not name.endswith(".bak")
+            ],
+            "parts": {
+                name: {"files": files, "bytes": size, "bytes_on_disk": used}
+                for name, (files, size, used) in parts.items()
+            },
         }
     if output != "table":
         emit([found], [], output)
         return
     checkpoint, sizes = found.pop("checkpoint"), found.pop("parts")
-    emit([{"what": name.replace("_", " "), "value": value} for name, value in found.items()], ["what", "value"], output)
+    emit(
+        [{"what": name.replace("_", " "), "value": value} for name, value in found.items()],
+        ["what", "value"],
+        output,
+    )
     if isinstance(checkpoint, dict):
         say()
         rows = [
-            {"checkpoint": name, "value": value, "time": moment(value) if name.endswith("_ms") else None}
+            {
+                "checkpoint": name,
+                "value": value,
+                "time": moment(value) if name.endswith("_ms") else None,
+            }
             for name, value in checkpoint.items()
         ]
         emit(rows, ["checkpoint", "value", "time"], output)
     assert isinstance(sizes, dict)
     say()
-    emit([{"part": name, **row} for name, row in sizes.items()], ["part", "files", "bytes", "bytes_on_disk"], output)
+    emit(
+        [{"part": name, **row} for name, row in sizes.items()],
+        ["part", "files", "bytes", "bytes_on_disk"],
+        output,
+    )
 
 
-@group.command("ls")
+@group.command("list")
 @store_options
 @click.option("-t", "--topic", help="Only the queues of this topic.")
 @output_option
 def ls(
-    directory: Path | None, config_file: Path | None, index_slots: int | None, index_entries: int | None, topic: str | None, output: str
+    directory: Path | None,
+    config_file: Path | None,
+    index_slots: int | None,
+    index_entries: int | None,
+    topic: str | None,
+    output: str,
 ) -> None:
     """List topics and queues of the store DIR: offsets, entries, last store time.
 
     \b
     Examples:
-      orbitmq store ls /var/rocketmq/store
-      orbitmq store ls /var/rocketmq/store -t orders -o json
+      orbitmq store list /var/rocketmq/store
+      orbitmq store list /var/rocketmq/store -t orders -o json
     """
     from orbitmq.store.tools import summary
 
     with readable(), opened(directory, config_file, index_slots, index_entries) as store:
         queues = list(summary.queue_summaries(store, topic))
         if topic is not None and not queues:
-            raise StoreError(f"{store.root} has no topic {topic}: `orbitmq store ls {store.root}` lists those it has")
-    rows = [{**queue._asdict(), "last_store_time": moment(queue.last_store_time_ms)} for queue in queues]
-    emit(rows, ["topic", "queue_id", "kind", "min_offset", "max_offset", "entries", "files", "last_store_time"], output)
+            raise StoreError(
+                f"{store.root} has no topic {topic}: `orbitmq store list {store.root}` lists those"
+                " it has"
+            )
+    rows = [
+        {**queue._asdict(), "last_store_time": moment(queue.last_store_time_ms)} for queue in queues
+    ]
+    emit(
+        rows,
+        [
+            "topic",
+            "queue_id",
+            "kind",
+            "min_offset",
+            "max_offset",
+            "entries",
+            "files",
+            "last_store_time",
+        ],
+        output,
+    )
 
 
 @group.command("dump")
 @store_options
-@click.option("--offset", type=click.IntRange(0), metavar="N", help="From the record at this byte of the log on.")
+@click.option(
+    "--offset",
+    type=click.IntRange(0),
+    metavar="N",
+    help="From the record at this byte of the log on.",
+)
 @click.option("-t", "--topic", help="With --queue: of this queue. With --key: by the index.")
-@click.option("-q", "--queue", "queue_id", type=click.IntRange(0), metavar="N", help="The queue of --topic.  [default: 0]")
-@click.option("--from", "begin", type=click.IntRange(0), default=0, metavar="N", help="From this offset of the queue on.")
+@click.option(
+    "-q",
+    "--queue",
+    "queue_id",
+    type=click.IntRange(0),
+    metavar="N",
+    help="The queue of --topic.  [default: 0]",
+)
+@click.option(
+    "--from",
+    "begin",
+    type=click.IntRange(0),
+    metavar="N",
+    help="With --topic: from this offset of the queue on.  [default: 0]",
+)
 @click.option("--key", help="Messages that have this key, or this unique key.")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="How many at most.")
-@click.option("--body", type=click.Choice(["text", "hex", "base64", "none"]), default="text", show_default=True, help="How to show bodies.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="How many at most.",
+)
+@click.option(
+    "--body",
+    type=click.Choice(["text", "hex", "base64", "none"]),
+    default="text",
+    show_default=True,
+    help="How to show bodies.",
+)
 @output_option
 def dump(
     directory: Path | None,
@@ -134,7 +225,7 @@ def dump(
     offset: int | None,
     topic: str | None,
     queue_id: int | None,
-    begin: int,
+    begin: int | None,
     key: str | None,
     limit: int,
     body: str,
@@ -155,19 +246,41 @@ def dump(
         raise click.UsageError("--offset stands alone: it is a place in the log, of whatever topic")
     if queue_id is not None and topic is None:
         raise click.UsageError("--queue needs --topic")
+    if begin is not None and (topic is None or key is not None):
+        raise click.UsageError(
+            "--from is an offset of a queue: it needs --topic, and goes without --key"
+        )
     with readable(), opened(directory, config_file, index_slots, index_entries) as store:
         if key is not None:
+            if topic is not None and not store.is_clean:
+                say(
+                    "the store was not stopped, its index is not complete on disk: the whole log is"
+                    " searched",
+                    err=True,
+                )
             messages = records.by_key(store, key, topic)
         elif topic is not None:
-            messages = records.from_queue(store, QueueKey(topic, queue_id or 0), begin)
+            messages = records.from_queue(store, QueueKey(topic, queue_id or 0), begin or 0)
         else:
             messages = records.from_log(store, offset)
         rows = [records.row(message, records.BodyForm(body)) for message in islice(messages, limit)]
     if output != "table":
         emit(rows, [], output)
         return
-    columns = ["offset", "size", "topic", "queue_id", "queue_offset", "store_time", "tags", "keys", *([] if body == "none" else ["body"])]
-    shown: list[dict[str, object]] = [{**row, "store_time": moment(row["store_time_ms"])} for row in rows]
+    columns = [
+        "offset",
+        "size",
+        "topic",
+        "queue_id",
+        "queue_offset",
+        "store_time",
+        "tags",
+        "keys",
+        *([] if body == "none" else ["body"]),
+    ]
+    shown: list[dict[str, object]] = [
+        {**row, "store_time": moment(row["store_time_ms"])} for row in rows
+    ]
     for row in shown:
         row["body"] = shortened(str(row.get("body", "")))
     emit(shown, columns, output)
@@ -176,11 +289,17 @@ def dump(
 @group.command("check")
 @store_options
 @output_option
-def check(directory: Path | None, config_file: Path | None, index_slots: int | None, index_entries: int | None, output: str) -> None:
+def check(
+    directory: Path | None,
+    config_file: Path | None,
+    index_slots: int | None,
+    index_entries: int | None,
+    output: str,
+) -> None:
     """Check every byte of the store DIR that can be checked; changes nothing.
 
-    The log is gone over once; queues, index, checkpoint and configuration are held against it. Exit code 0: clean, notes at most;
-    1: something is damaged or lost.
+    Reads the log once and compares queues, index, checkpoint and configuration with it. Exit code
+    0: clean, notes at most; 1: something is damaged or lost.
 
     \b
     Examples:
@@ -196,7 +315,11 @@ def check(directory: Path | None, config_file: Path | None, index_slots: int | N
 
 @group.command("repair")
 @store_options
-@click.option("--truncate-damage", is_flag=True, help="Give up the log from the first bad record on, and every message behind it.")
+@click.option(
+    "--truncate-damage",
+    is_flag=True,
+    help="Give up the log from the first bad record on, and every message behind it.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @output_option
 def repair(
@@ -208,11 +331,13 @@ def repair(
     yes: bool,
     output: str,
 ) -> None:
-    """Mend what a check of the store DIR finds; says what it will do, and asks.
+    """Repair the damage that a check of the store DIR finds; shows the plan, and asks first.
 
-    Damaged queues and index are built again from the log, a torn end is cut off, configuration is restored from its backup. A bad
-    record in the middle of the log stays, and is stepped over, unless --truncate-damage is given. What is taken away is kept in
-    DIR/repair-<time>. The store is checked again at the end.
+    Rebuilds damaged queues and index from the log, truncates a torn end, restores configuration
+    from its backup. Records that checkpoint and manifest know and the log lacks are lost: they are
+    listed, and the exit code is 1. A corrupt record in the middle of the log stays and is skipped,
+    unless --truncate-damage is given. Everything removed is kept in DIR/repair-<time>. The store is
+    checked again at the end.
 
     \b
     Examples:
@@ -221,11 +346,19 @@ def repair(
     """
     from orbitmq.store.tools.repair import plan, refuse_open
 
-    with readable(), opened(directory, config_file, index_slots, index_entries, warn=False) as store:
+    with (
+        readable(),
+        opened(directory, config_file, index_slots, index_entries, warn=False) as store,
+    ):
         refuse_open(store)
         checked = run_check(store)
         carry_out(
-            store, checked, plan(checked, truncate_damage=truncate_damage), yes, output, reload=(config_file, index_slots, index_entries)
+            store,
+            checked,
+            plan(checked, truncate_damage=truncate_damage),
+            yes,
+            output,
+            reload=(config_file, index_slots, index_entries),
         )
 
 
@@ -234,12 +367,17 @@ def repair(
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @output_option
 def rebuild(
-    directory: Path | None, config_file: Path | None, index_slots: int | None, index_entries: int | None, yes: bool, output: str
+    directory: Path | None,
+    config_file: Path | None,
+    index_slots: int | None,
+    index_entries: int | None,
+    yes: bool,
+    output: str,
 ) -> None:
-    """Build queues and index of the store DIR again from its log.
+    """Rebuild queues and index of the store DIR from its log.
 
-    The old ones are kept in DIR/repair-<time>. Queues of which the log has no message any more stay as they are. The store is
-    checked before and after.
+    The old ones are kept in DIR/repair-<time>. Queues without a message left in the log stay as
+    they are. The store is checked before and after.
 
     \b
     Examples:
@@ -248,10 +386,20 @@ def rebuild(
     """
     from orbitmq.store.tools.repair import plan_rebuild, refuse_open
 
-    with readable(), opened(directory, config_file, index_slots, index_entries, warn=False) as store:
+    with (
+        readable(),
+        opened(directory, config_file, index_slots, index_entries, warn=False) as store,
+    ):
         refuse_open(store)
         checked = run_check(store)
-        carry_out(store, checked, plan_rebuild(store, checked), yes, output, reload=(config_file, index_slots, index_entries))
+        carry_out(
+            store,
+            checked,
+            plan_rebuild(store, checked),
+            yes,
+            output,
+            reload=(config_file, index_slots, index_entries),
+        )
 
 
 def carry_out(
@@ -290,8 +438,23 @@ def carry_out(
     with opened(store.root, config_file, index_slots, index_entries) as mended:
         after = run_check(mended)
     show_findings(after, output)
-    if not after.findings.clean:
+    lost = lost_by(checked, plan)
+    for finding in lost:
+        say(f"lost: {finding.file}: {finding.what}", err=True)
+    if lost or not after.findings.clean:
         raise click.exceptions.Exit(EXIT_FINDINGS)
+
+
+def lost_by(checked: Checked, plan: Plan) -> list[Finding]:
+    """What was lost, and is not found any more now that the store goes on without it."""
+    from orbitmq.store.tools.findings import Severity
+
+    done = {(step.action, step.target) for step in plan.steps}
+    return [
+        finding
+        for finding in checked.findings
+        if finding.severity is Severity.LOSS and finding.mend in done
+    ]
 
 
 def plan_rows(plan: Plan) -> list[dict[str, object]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orbitmq.cli.command_group import CommandGroup
 from orbitmq.cli.connection import administered, name_server_options
 from orbitmq.cli.output import emit, moment, output_option, say, shortened, show_unreachable
 
@@ -17,35 +18,58 @@ if TYPE_CHECKING:
 _COLUMNS = ["due", "in_s", "topic", "msg_id", "broker", "tags", "keys", "body"]
 
 
-@click.group("timer")
+@click.group("timer", cls=CommandGroup, old_names={"ls": "list"})
 def group() -> None:
-    """Messages that wait for their time, and taking them back.
+    """List and cancel scheduled messages.
 
-    A message that is sent with a delay or a time of its own waits at its broker until then. (Messages of delay levels are not among these:
-    see `orbitmq topic` for SCHEDULE_TOPIC_XXXX.)
+    A scheduled message has a delay or a delivery time, and is pending at its broker until then.
+    Messages with delay levels are not listed: see `orbitmq topic` for SCHEDULE_TOPIC_XXXX.
     """
 
 
 def broker_option(command: click.decorators.FC) -> click.decorators.FC:
-    return click.option("--broker", metavar="NAME", help="Only this broker, by name or address.  [default: all]")(command)
+    return click.option(
+        "--broker", metavar="NAME", help="Only this broker, by name or address.  [default: all]"
+    )(command)
 
 
-@group.command("ls")
+@group.command("list")
 @click.option("--topic", metavar="NAME", help="Only messages to this topic.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, metavar="N", help="Show so many, the next to come first.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="Maximum count.",
+)
 @broker_option
 @name_server_options
 @output_option
-def ls(name_servers: str, timeout_ms: int, output: str, broker: str | None, topic: str | None, limit: int) -> None:
-    """List the messages that wait for their time, the next to come first.
+def list_(
+    name_servers: str,
+    timeout_ms: int,
+    output: str,
+    broker: str | None,
+    topic: str | None,
+    limit: int,
+) -> None:
+    """List scheduled messages, the next delivery first.
 
     \b
     Examples:
-      orbitmq timer ls
-      orbitmq timer ls --topic reminders --limit 10 -o json
+      orbitmq timer list
+      orbitmq timer list --topic reminders --limit 10 -o json
     """
-    gathered = administered(name_servers, timeout_ms, lambda admin: admin.timers.waiting(broker=broker, topic=topic, limit=limit + 1))
-    waiting = sorted((each for found in gathered.found.values() for each in found), key=lambda each: each.deliver_at_ms)
+    gathered = administered(
+        name_servers,
+        timeout_ms,
+        lambda admin: admin.timers.waiting(broker=broker, topic=topic, limit=limit + 1),
+    )
+    waiting = sorted(
+        (each for found in gathered.found.values() for each in found),
+        key=lambda each: each.deliver_at_ms,
+    )
     emit([_row(each) for each in waiting[:limit]], _COLUMNS, output)
     if len(waiting) > limit:
         say(f"more wait; see them with --limit {10 * limit}", err=True)
@@ -55,12 +79,13 @@ def ls(name_servers: str, timeout_ms: int, output: str, broker: str | None, topi
 @group.command("cancel")
 @click.argument("message")
 @broker_option
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @name_server_options
 def cancel(name_servers: str, timeout_ms: int, broker: str | None, message: str, yes: bool) -> None:
-    """Take the message MESSAGE back before it comes: its id, or the recall handle that its producer got.
+    """Cancel a scheduled message, by its id or its recall handle.
 
-    Brokers do so only when they are told that producers may (recallMessageEnable=true), and until the second begins in which it is due.
+    Needs recallMessageEnable=true at the broker, and works until the second in which the message is
+    due begins.
 
     \b
     Examples:
@@ -76,7 +101,12 @@ def cancel(name_servers: str, timeout_ms: int, broker: str | None, message: str,
         found = await admin.timers.find(message, broker=broker)
         if not yes:
             when = moment(found.deliver_at_ms)
-            click.confirm(f"take back the message {found.unique_key} to {found.topic}, which is due at {when}?", abort=True, err=True)
+            click.confirm(
+                f"take back the message {found.unique_key} to {found.topic}, which is due at"
+                f" {when}?",
+                abort=True,
+                err=True,
+            )
         return (await admin.timers.cancel(found.recall_handle)).msg_id
 
     say(f"{administered(name_servers, timeout_ms, act)} is taken back: it will not come")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orbitmq.cli.arguments import key_values, together
+from orbitmq.cli.command_group import CommandGroup
 from orbitmq.cli.connection import administered, name_server_options, target_options
 from orbitmq.cli.output import emit, moment, output_option, say, show_unreachable
 
@@ -24,17 +25,17 @@ QUEUES_DEFAULT = 8
 _CONFIG_COLUMNS = ["broker", "read_queues", "write_queues", "permission", "order", "attributes"]
 
 
-@click.group("topic")
+@click.group("topic", cls=CommandGroup)
 def group() -> None:
-    """Topics, where their queues are, and how full."""
+    """Manage topics and show their queues."""
 
 
 @group.command("list")
-@click.option("--cluster", help="Only topics with queues on brokers of this cluster.")
+@click.option("--cluster", help="Only topics of this cluster.")
 @name_server_options
 @output_option
 def list_(name_servers: str, timeout_ms: int, output: str, cluster: str | None) -> None:
-    """List the topics that the name servers know.
+    """List the topics.
 
     \b
     Examples:
@@ -50,7 +51,7 @@ def list_(name_servers: str, timeout_ms: int, output: str, cluster: str | None) 
 @name_server_options
 @output_option
 def route(name_servers: str, timeout_ms: int, output: str, topic: str) -> None:
-    """Show which brokers hold the queues of TOPIC.
+    """Show the brokers and queues of TOPIC.
 
     \b
     Examples:
@@ -62,17 +63,28 @@ def route(name_servers: str, timeout_ms: int, output: str, topic: str) -> None:
     rows = [
         {
             "broker": queues.broker_name,
-            "cluster": addresses[queues.broker_name].cluster if queues.broker_name in addresses else None,
+            "cluster": (
+                addresses[queues.broker_name].cluster if queues.broker_name in addresses else None
+            ),
             "read_queues": queues.read_queue_nums,
             "write_queues": queues.write_queue_nums,
             "permission": _permission(queues.perm),
-            "addresses": [f"{number}={text}" for number, text in sorted(addresses[queues.broker_name].broker_addrs.items())]
-            if queues.broker_name in addresses
-            else [],
+            "addresses": (
+                [
+                    f"{number}={text}"
+                    for number, text in sorted(addresses[queues.broker_name].broker_addrs.items())
+                ]
+                if queues.broker_name in addresses
+                else []
+            ),
         }
         for queues in sorted(data.queue_datas, key=lambda queues: queues.broker_name)
     ]
-    emit(rows, ["broker", "cluster", "read_queues", "write_queues", "permission", "addresses"], output)
+    emit(
+        rows,
+        ["broker", "cluster", "read_queues", "write_queues", "permission", "addresses"],
+        output,
+    )
 
 
 @group.command("show")
@@ -80,7 +92,7 @@ def route(name_servers: str, timeout_ms: int, output: str, topic: str) -> None:
 @name_server_options
 @output_option
 def show(name_servers: str, timeout_ms: int, output: str, topic: str) -> None:
-    """Show how TOPIC is set up at each broker, how many messages it has, and which groups consume it.
+    """Show the settings, message count and consumer groups of TOPIC.
 
     \b
     Examples:
@@ -88,18 +100,38 @@ def show(name_servers: str, timeout_ms: int, output: str, topic: str) -> None:
       orbitmq topic show TopicTest -o json
     """
 
-    async def look(admin: Admin) -> tuple[Mapping[str, TopicConfig], TopicStats, Mapping[str, GroupConnections]]:
-        return await admin.topics.configs(topic), await admin.topics.stats(topic), await admin.groups.of_topic(topic)
+    async def look(
+        admin: Admin,
+    ) -> tuple[Mapping[str, TopicConfig], TopicStats, Mapping[str, GroupConnections]]:
+        return (
+            await admin.topics.configs(topic),
+            await admin.topics.stats(topic),
+            await admin.groups.of_topic(topic),
+        )
 
     configs, stats, consumers = administered(name_servers, timeout_ms, look)
     rows = _config_rows(configs)
-    groups = {name: [member.client_id for member in found.members] for name, found in consumers.items()}
+    groups = {
+        name: [member.client_id for member in found.members] for name, found in consumers.items()
+    }
     if output != "table":
-        found = {"topic": topic, "messages": stats.message_count, "messages_per_s": stats.put_per_s, "groups": groups, "brokers": rows}
+        found = {
+            "topic": topic,
+            "messages": stats.message_count,
+            "messages_per_s": stats.put_per_s,
+            "groups": groups,
+            "brokers": rows,
+        }
         emit([found], [], output)
     else:
-        online = ", ".join(f"{name} ({len(clients)} online)" for name, clients in groups.items()) or "none"
-        say(f"{topic}: {stats.message_count} messages, {round(stats.put_per_s, 1):g} come a second; groups: {online}\n")
+        online = (
+            ", ".join(f"{name} ({len(clients)} online)" for name, clients in groups.items())
+            or "none"
+        )
+        say(
+            f"{topic}: {stats.message_count} messages, {round(stats.put_per_s, 1):g} per second;"
+            f" groups: {online}\n"
+        )
         emit(rows, _CONFIG_COLUMNS, output)
     show_unreachable(stats.unreachable)
 
@@ -109,7 +141,7 @@ def show(name_servers: str, timeout_ms: int, output: str, topic: str) -> None:
 @name_server_options
 @output_option
 def stats(name_servers: str, timeout_ms: int, output: str, topic: str) -> None:
-    """Show where each queue of TOPIC begins and ends, and when its last message came.
+    """Show the offsets and the last store time of each queue of TOPIC.
 
     \b
     Examples:
@@ -145,28 +177,64 @@ class _Wanted:
     removed: tuple[str, ...]
 
     def applied(self, config: TopicConfig) -> TopicConfig:
-        kept = {name: value for name, value in config.attributes.items() if name not in self.removed}
+        kept = {
+            name: value for name, value in config.attributes.items() if name not in self.removed
+        }
         said: dict[str, Any] = {
             "read_queue_nums": self.queues if self.read_queues is None else self.read_queues,
             "write_queue_nums": self.queues if self.write_queues is None else self.write_queues,
             "perm": None if self.permission is None else PERMISSIONS[self.permission],
             "order": self.order,
-            "attributes": kept | key_values([text.removeprefix("+") for text in self.attributes], "--attribute"),
+            "attributes": (
+                kept
+                | key_values([text.removeprefix("+") for text in self.attributes], "--attribute")
+            ),
         }
         return config._replace(**{name: value for name, value in said.items() if value is not None})
 
 
 _topic_options = together(
     _Wanted,
-    click.option("--queues", metavar="N", type=click.IntRange(0), help="How many queues to read and to write."),
-    click.option("--read-queues", metavar="N", type=click.IntRange(0), help="How many to read, where that differs."),
-    click.option("--write-queues", metavar="N", type=click.IntRange(0), help="How many to write, where that differs."),
-    click.option("--permission", type=click.Choice(list(PERMISSIONS)), help="What clients may do."),
-    click.option("--order/--no-order", default=None, help="Name servers tell its queues, whichever brokers are up."),
     click.option(
-        "--attribute", "attributes", multiple=True, metavar="KEY=VALUE", help="Set an attribute, as message.type=FIFO; repeatable."
+        "--queues",
+        metavar="N",
+        type=click.IntRange(0),
+        help="Number of read and write queues.",
     ),
-    click.option("--remove-attribute", "removed", multiple=True, metavar="KEY", help="Remove an attribute; repeatable."),
+    click.option(
+        "--read-queues",
+        metavar="N",
+        type=click.IntRange(0),
+        help="Number of read queues, where it differs.",
+    ),
+    click.option(
+        "--write-queues",
+        metavar="N",
+        type=click.IntRange(0),
+        help="Number of write queues, where it differs.",
+    ),
+    click.option(
+        "--permission", type=click.Choice(list(PERMISSIONS)), help="Permission of clients."
+    ),
+    click.option(
+        "--order/--no-order",
+        default=None,
+        help="Keep the order configuration of the topic at name servers.",
+    ),
+    click.option(
+        "--attribute",
+        "attributes",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Set an attribute, as message.type=FIFO; repeatable.",
+    ),
+    click.option(
+        "--remove-attribute",
+        "removed",
+        multiple=True,
+        metavar="KEY",
+        help="Remove an attribute; repeatable.",
+    ),
 )
 
 
@@ -176,10 +244,19 @@ _topic_options = together(
 @target_options
 @name_server_options
 @output_option
-def create(name_servers: str, timeout_ms: int, output: str, topic: str, wanted: _Wanted, cluster: str | None, broker: str | None) -> None:
+def create(
+    name_servers: str,
+    timeout_ms: int,
+    output: str,
+    topic: str,
+    wanted: _Wanted,
+    cluster: str | None,
+    broker: str | None,
+) -> None:
     """Create TOPIC on every master of a cluster, or on one broker.
 
-    It has 8 queues on each that clients may read and write, unless told otherwise. One that is there and the same is left alone.
+    By default it has 8 queues on each, readable and writable. An identical topic that exists is
+    left unchanged.
 
     \b
     Examples:
@@ -189,7 +266,11 @@ def create(name_servers: str, timeout_ms: int, output: str, topic: str, wanted: 
     from orbitmq.protocol.bodies.nameserver import TopicConfig
 
     config = wanted.applied(TopicConfig(topic, QUEUES_DEFAULT, QUEUES_DEFAULT))
-    brokers = administered(name_servers, timeout_ms, lambda admin: admin.topics.create(config, cluster=cluster, broker=broker))
+    brokers = administered(
+        name_servers,
+        timeout_ms,
+        lambda admin: admin.topics.create(config, cluster=cluster, broker=broker),
+    )
     emit(_config_rows(dict.fromkeys(brokers, config)), _CONFIG_COLUMNS, output)
 
 
@@ -199,8 +280,16 @@ def create(name_servers: str, timeout_ms: int, output: str, topic: str, wanted: 
 @target_options
 @name_server_options
 @output_option
-def update(name_servers: str, timeout_ms: int, output: str, topic: str, wanted: _Wanted, cluster: str | None, broker: str | None) -> None:
-    """Change what is said of TOPIC, and leave the rest, on the masters that have it.
+def update(
+    name_servers: str,
+    timeout_ms: int,
+    output: str,
+    topic: str,
+    wanted: _Wanted,
+    cluster: str | None,
+    broker: str | None,
+) -> None:
+    """Update the given settings of TOPIC; leave the others unchanged.
 
     \b
     Examples:
@@ -208,20 +297,32 @@ def update(name_servers: str, timeout_ms: int, output: str, topic: str, wanted: 
       orbitmq topic update orders --permission r --broker broker-a
     """
     configs = administered(
-        name_servers, timeout_ms, lambda admin: admin.topics.update(topic, wanted.applied, cluster=cluster, broker=broker)
+        name_servers,
+        timeout_ms,
+        lambda admin: admin.topics.update(topic, wanted.applied, cluster=cluster, broker=broker),
     )
     emit(_config_rows(configs), _CONFIG_COLUMNS, output)
 
 
 @group.command("delete")
 @click.argument("topic")
-@click.option("--cluster", metavar="NAME", help="Only on brokers of this cluster.  [default: the only one]")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
+@click.option(
+    "--cluster", metavar="NAME", help="Only on brokers of this cluster.  [default: the only one]"
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
 @name_server_options
 @output_option
-def delete(name_servers: str, timeout_ms: int, output: str, topic: str, cluster: str | None, yes: bool, dry_run: bool) -> None:
-    """Delete TOPIC with all its messages, and how far groups are in it.
+def delete(
+    name_servers: str,
+    timeout_ms: int,
+    output: str,
+    topic: str,
+    cluster: str | None,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Delete TOPIC with its messages and the offsets of its groups.
 
     \b
     Examples:
@@ -230,20 +331,36 @@ def delete(name_servers: str, timeout_ms: int, output: str, topic: str, cluster:
     """
 
     async def look(admin: Admin) -> tuple[Mapping[str, TopicConfig], TopicStats, list[str]]:
-        return await admin.topics.configs(topic), await admin.topics.stats(topic), await admin.topics.groups(topic)
+        return (
+            await admin.topics.configs(topic),
+            await admin.topics.stats(topic),
+            await admin.topics.groups(topic),
+        )
 
     if dry_run or not yes:
         configs, found, groups = administered(name_servers, timeout_ms, look)
         counts = dict.fromkeys(configs, 0)
         for queue, ends in found.queues.items():
-            counts[queue.broker_name] = counts.get(queue.broker_name, 0) + ends.max_offset - ends.min_offset
-        rows = [{"topic": topic, "broker": name, "messages": count, "groups": groups} for name, count in counts.items()]
+            counts[queue.broker_name] = (
+                counts.get(queue.broker_name, 0) + ends.max_offset - ends.min_offset
+            )
+        rows = [
+            {"topic": topic, "broker": name, "messages": count, "groups": groups}
+            for name, count in counts.items()
+        ]
         emit(rows, ["topic", "broker", "messages", "groups"], output)
         if dry_run:
             return
-        click.confirm(f"Delete topic {topic} with {found.message_count} messages?", abort=True, err=True)
-    brokers = administered(name_servers, timeout_ms, lambda admin: admin.topics.delete(topic, cluster=cluster))
-    say(f"deleted {topic} at {', '.join(brokers) or 'name servers only: no broker had it'}", err=True)
+        click.confirm(
+            f"Delete topic {topic} with {found.message_count} messages?", abort=True, err=True
+        )
+    brokers = administered(
+        name_servers, timeout_ms, lambda admin: admin.topics.delete(topic, cluster=cluster)
+    )
+    say(
+        f"deleted {topic} at {', '.join(brokers) or 'name servers only: no broker had it'}",
+        err=True,
+    )
 
 
 def _config_rows(configs: Mapping[str, TopicConfig]) -> list[dict[str, object]]:

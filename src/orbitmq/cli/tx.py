@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orbitmq.cli.command_group import CommandGroup
 from orbitmq.cli.connection import administered, name_server_options
 from orbitmq.cli.output import emit, moment, output_option, say, shortened, show_unreachable
 
@@ -18,35 +19,54 @@ _COLUMNS = ["msg_id", "topic", "group", "came", "age_s", "checks", "broker", "ke
 _ENDS = {"commit": "COMMIT", "rollback": "ROLLBACK"}
 
 
-@click.group("tx")
+@click.group("tx", cls=CommandGroup, old_names={"ls": "list"})
 def group() -> None:
-    """Transactions that have not ended, and how they are ended by hand.
+    """List open transactions and end them by hand.
 
-    A message of a transaction is kept back until its producer says how the transaction ended. A producer that says nothing is asked, again
-    and again (transactionCheckMax times); then the message is given up, and kept in TRANS_CHECK_MAX_TIME_TOPIC.
+    A half message is invisible until its producer commits or rolls back. The broker checks with a
+    silent producer up to transactionCheckMax times; then it gives up and moves the message to
+    TRANS_CHECK_MAX_TIME_TOPIC.
     """
 
 
 def broker_option(command: click.decorators.FC) -> click.decorators.FC:
-    return click.option("--broker", metavar="NAME", help="Only this broker, by name or address.  [default: all]")(command)
+    return click.option(
+        "--broker", metavar="NAME", help="Only this broker, by name or address.  [default: all]"
+    )(command)
 
 
-@group.command("ls")
-@click.option("--given-up", is_flag=True, help="Those that nobody is asked about any more.")
-@click.option("--group", "producer_group", metavar="NAME", help="Only those of this producer group.")
+@group.command("list")
+@click.option("--given-up", is_flag=True, help="List those that the broker gave up.")
+@click.option("--group", "producer_group", metavar="NAME", help="Only this producer group.")
 @broker_option
 @name_server_options
 @output_option
-def ls(name_servers: str, timeout_ms: int, output: str, broker: str | None, producer_group: str | None, given_up: bool) -> None:
-    """List the messages that wait for the end of their transactions, the oldest first.
+def list_(
+    name_servers: str,
+    timeout_ms: int,
+    output: str,
+    broker: str | None,
+    producer_group: str | None,
+    given_up: bool,
+) -> None:
+    """List half messages of open transactions, the oldest first.
 
     \b
     Examples:
-      orbitmq tx ls
-      orbitmq tx ls --given-up --group order-service -o json
+      orbitmq tx list
+      orbitmq tx list --given-up --group order-service -o json
     """
-    gathered = administered(name_servers, timeout_ms, lambda admin: admin.transactions.open(broker=broker, given_up=given_up))
-    halves = [half for found in gathered.found.values() for half in found if producer_group in (None, half.half.group)]
+    gathered = administered(
+        name_servers,
+        timeout_ms,
+        lambda admin: admin.transactions.open(broker=broker, given_up=given_up),
+    )
+    halves = [
+        half
+        for found in gathered.found.values()
+        for half in found
+        if producer_group in (None, half.half.group)
+    ]
     emit([_row(half) for half in halves], _COLUMNS, output)
     show_unreachable(gathered.unreachable)
 
@@ -56,8 +76,10 @@ def ls(name_servers: str, timeout_ms: int, output: str, broker: str | None, prod
 @broker_option
 @name_server_options
 @output_option
-def show(name_servers: str, timeout_ms: int, output: str, broker: str | None, message_id: str) -> None:
-    """Show one message that waits, or was given up, by its MESSAGE_ID, and which producers can be asked about it now.
+def show(
+    name_servers: str, timeout_ms: int, output: str, broker: str | None, message_id: str
+) -> None:
+    """Show a half message by its MESSAGE_ID, and the producers that can be checked with.
 
     \b
     Example:
@@ -66,7 +88,10 @@ def show(name_servers: str, timeout_ms: int, output: str, broker: str | None, me
 
     async def look(admin: Admin) -> tuple[HalfMessage, list[str]]:
         half = await admin.transactions.find(message_id, broker=broker)
-        return half, [f"{each.client_id} ({each.client_addr})" for each in await admin.transactions.producers(half)]
+        return half, [
+            f"{each.client_id} ({each.client_addr})"
+            for each in await admin.transactions.producers(half)
+        ]
 
     half, producers = administered(name_servers, timeout_ms, look)
     row = {**_row(half), "producers": producers, "properties": half.stored.properties()}
@@ -80,13 +105,16 @@ def show(name_servers: str, timeout_ms: int, output: str, broker: str | None, me
 @click.argument("message_id")
 @click.argument("end", type=click.Choice(list(_ENDS)))
 @broker_option
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @name_server_options
-def resolve(name_servers: str, timeout_ms: int, broker: str | None, message_id: str, end: str, yes: bool) -> None:
-    """End the transaction of the message MESSAGE_ID: commit delivers it, rollback drops it for good.
+def resolve(
+    name_servers: str, timeout_ms: int, broker: str | None, message_id: str, end: str, yes: bool
+) -> None:
+    """Commit or roll back the transaction of the half message MESSAGE_ID.
 
-    It is what its producer would say who is asked; do so only when you know how the local transaction ended. The first word counts: one
-    that has ended meanwhile is left as it is. One that was given up is brought back for it.
+    commit delivers the message, rollback drops it for good. Do so only when you know how the local
+    transaction ended. A transaction that has ended meanwhile stays as it is; one that was given up
+    can still be resolved.
 
     \b
     Example:
@@ -98,12 +126,21 @@ def resolve(name_servers: str, timeout_ms: int, broker: str | None, message_id: 
 
         half = await admin.transactions.find(message_id, broker=broker)
         if not yes:
-            click.confirm(f"{end} the message {half.unique_key} to {half.half.topic}, sent by {half.half.group}?", abort=True, err=True)
+            click.confirm(
+                f"{end} the message {half.unique_key} to {half.half.topic}, sent by"
+                f" {half.half.group}?",
+                abort=True,
+                err=True,
+            )
         await admin.transactions.resolve(half, TransactionState[_ENDS[end]])
         return half
 
     half = administered(name_servers, timeout_ms, act)
-    done = f"committed: it is in {half.half.topic} now" if end == "commit" else f"rolled back: {half.half.topic} will not see it"
+    done = (
+        f"committed: it is in {half.half.topic} now"
+        if end == "commit"
+        else f"rolled back: {half.half.topic} will not see it"
+    )
     say(f"{half.unique_key} is {done}")
 
 
@@ -112,7 +149,7 @@ def resolve(name_servers: str, timeout_ms: int, broker: str | None, message_id: 
 @broker_option
 @name_server_options
 def resume(name_servers: str, timeout_ms: int, broker: str | None, message_id: str) -> None:
-    """Have the producers of the message MESSAGE_ID asked again, as if they never had been.
+    """Restart the checks of the half message MESSAGE_ID from zero.
 
     \b
     Example:
@@ -125,7 +162,10 @@ def resume(name_servers: str, timeout_ms: int, broker: str | None, message_id: s
         return half
 
     half = administered(name_servers, timeout_ms, act)
-    say(f"producers of {half.half.group} will be asked about {half.unique_key} again, by {half.broker}")
+    say(
+        f"producers of {half.half.group} will be asked about {half.unique_key} again, by"
+        f" {half.broker}"
+    )
 
 
 def _row(half: HalfMessage) -> dict[str, object]:

@@ -16,20 +16,56 @@ _BROKER_PORT = 10911
 
 
 @click.command("up")
-@click.option("--port", metavar="N", type=click.IntRange(0, 65535), help=f"Of the name server; 0 = a free one.  [default: {_PORT}]")
+@click.option(
+    "--port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    help=f"Name server port (0 = any free port).  [default: {_PORT}]",
+)
 @click.option(
     "--broker-port",
     metavar="N",
     type=click.IntRange(0, 65534),
-    help=f"Of the broker, further ones are 10 apart; 0 = free ones.  [default: {_BROKER_PORT}]",
+    help=f"Port of the first broker (0 = any); others are 10 apart.  [default: {_BROKER_PORT}]",
 )
-@click.option("--brokers", metavar="N", type=click.IntRange(1, 26), default=1, help="How many: broker-a, broker-b, …  [default: 1]")
-@click.option("--store", "folder", metavar="DIR", type=click.Path(path_type=Path), help="Keep messages in here.  [default: ~/store]")
-@click.option("--ephemeral", is_flag=True, help="A temporary store, which goes when the process ends, and free ports unless given.")
-@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Any key of the brokers' configuration; may be given again.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON line with the addresses once everything is up, for other programs.")
+@click.option(
+    "--brokers",
+    metavar="N",
+    type=click.IntRange(1, 26),
+    default=1,
+    help="Number of brokers: broker-a, broker-b, …  [default: 1]",
+)
+@click.option(
+    "--store",
+    "folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Directory for messages.  [default: ~/store]",
+)
+@click.option(
+    "--ephemeral",
+    is_flag=True,
+    help="Use a temporary store, removed at exit, and free ports unless given.",
+)
+@click.option(
+    "--set",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set any key of the brokers' configuration; repeatable.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the addresses as one line of JSON once everything is up.",
+)
 @log_options("warning")
-@click.option("--exit-with-parent", is_flag=True, help="Stop when the process that started this one ends, as for SIGTERM.")
+@click.option(
+    "--exit-with-parent",
+    is_flag=True,
+    help="Stop when the parent process ends.",
+)
 def group(
     port: int | None,
     broker_port: int | None,
@@ -43,7 +79,7 @@ def group(
     log_file: str | None,
     exit_with_parent: bool,
 ) -> None:
-    """Run a name server and a broker, or several, in one process.
+    """Run a name server and one or more brokers in one process.
 
     They run until SIGTERM or Ctrl-C.
 
@@ -63,7 +99,7 @@ def group(
     settings = ClusterSettings(
         name_server_port=(0 if ephemeral else _PORT) if port is None else port,
         broker_port=(0 if ephemeral else _BROKER_PORT) if broker_port is None else broker_port,
-        store=None if ephemeral else folder or Path.home() / "store",
+        store=None if ephemeral else (folder or Path("~/store")).expanduser(),
         brokers=broker_names(brokers),
         broker=key_values(pairs),
     )
@@ -71,16 +107,24 @@ def group(
     cluster = EmbeddedCluster(settings)
 
     def ready() -> None:
-        places = {name: {"address": cluster.address(name), "store": str(cluster.store_of(name))} for name in settings.brokers}
+        places = {
+            name: {"address": cluster.address(name), "store": str(cluster.store_of(name))}
+            for name in settings.brokers
+        }
         if as_json:
             first = {"broker": cluster.broker_address, "store": str(cluster.store)}
             say(json_text({"nameServer": cluster.name_server_address, **first, "brokers": places}))
             return
         for name, place in places.items():
             say(f"The broker {name} listens on {place['address']}; messages in {place['store']}.")
-        say(f"Point any RocketMQ client at the name server {cluster.name_server_address}; Ctrl-C stops it.")
+        say(
+            f"Point any RocketMQ client at the name server {cluster.name_server_address}; Ctrl-C"
+            " stops it."
+        )
 
     raise_file_limit()
     services = Services()
     services.add("cluster", start=cluster.start, stop=cluster.stop)
-    asyncio.run(run_until_signal(services, ready=lambda: announce(ready), with_parent=exit_with_parent))
+    asyncio.run(
+        run_until_signal(services, ready=lambda: announce(ready), with_parent=exit_with_parent)
+    )

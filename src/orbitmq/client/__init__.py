@@ -1,1 +1,1 @@
-"""The client: producers and consumers of messages, of ours and of Apache RocketMQ's clusters."""
+"""The client library: producers and consumers for OrbitMQ and Apache RocketMQ clusters."""

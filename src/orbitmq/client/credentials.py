@@ -1,7 +1,5 @@
-"""Who a client is to servers with access control: what `access` has for every caller, under the name that clients know."""
+"""Deprecated: use `orbitmq.access.credentials`."""
 
-from __future__ import annotations
+from orbitmq.common.deprecation import moved
 
-from orbitmq.access.credentials import Credentials, RequestSigner
-
-__all__ = ["Credentials", "RequestSigner"]
+__getattr__ = moved(__name__, "orbitmq.access.credentials")

@@ -1,4 +1,7 @@
-"""Messages as applications see them: what is sent, what came of it, what is received. Values; the wire's are made from them here."""
+"""Messages as applications see them: what they send, the result of a send, and what they receive.
+
+Plain values; the wire format is derived from them here.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,22 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import Final, cast
 
-from orbitmq.common.errors import CorruptRecord, MessageIllegal
+from orbitmq.common.errors import CorruptRecordError, InvalidMessageError
 from orbitmq.message import properties
 from orbitmq.message.flags import TransactionType
 from orbitmq.message.stored_message import StoredMessage
 from orbitmq.protocol.bodies.clients import MessageQueue
 
-_COMES_AGAIN: Final = (properties.RETRY_TOPIC + properties.NAME_END).encode()
+_RETRY_TOPIC_MARK: Final = (properties.RETRY_TOPIC + properties.NAME_END).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to be sent. `keys` find it again, `tags` let consumers choose it; `properties` are the application's own.
+    """A message to send. `keys` make it searchable, `tags` let consumers filter it, `properties`
+    are the application's own.
 
-    At most one of the three says that it comes later: a level of the broker, so many milliseconds, or a time of the wall clock.
+    Set at most one of `delay_level` (a delay level of the broker), `delay_ms` (a relative delay)
+    and `deliver_at_ms` (a wall-clock time) to schedule its delivery.
     """
 
     topic: str
@@ -34,16 +39,23 @@ class Message:
     delay_ms: int | None = None
     deliver_at_ms: int | None = None
     flag: int = 0
-    waits_for_disk: bool = True  # if the broker's senders do
+    waits_for_disk: bool = True  # with SYNC_FLUSH: reply only after the message is flushed
 
     def wire_properties(self) -> dict[str, str]:
-        """All that the broker is told beside topic and body; MessageIllegal for what cannot be sent."""
+        """Return all properties to send; raise InvalidMessageError if some are invalid."""
         texts = dict(self.properties)
         if texts and not properties.RESERVED.isdisjoint(texts):
             reserved = min(properties.RESERVED.intersection(texts))
-            raise MessageIllegal(f"property {reserved} is one of RocketMQ's own; take another name, or the argument that is made for it")
+            raise InvalidMessageError(
+                f"property {reserved} is reserved by RocketMQ: use another name, or the Message"
+                " argument for it"
+            )
         if self.keys:
-            texts[properties.KEYS] = self.keys if isinstance(self.keys, str) else properties.KEY_SEPARATOR.join(self.keys)
+            texts[properties.KEYS] = (
+                self.keys
+                if isinstance(self.keys, str)
+                else properties.KEY_SEPARATOR.join(self.keys)
+            )
         if self.tags:
             texts[properties.TAGS] = self.tags
         if self.sharding_key:
@@ -54,42 +66,54 @@ class Message:
         return texts
 
     def _delay(self) -> dict[str, str]:
-        later = {
+        delays = {
             properties.DELAY: self.delay_level or None,
             properties.TIMER_DELAY_MS: self.delay_ms,
             properties.TIMER_DELIVER_MS: self.deliver_at_ms,
         }
-        given = {name: str(value) for name, value in later.items() if value is not None}
+        given = {name: str(value) for name, value in delays.items() if value is not None}
         if len(given) > 1:
-            raise MessageIllegal("delay_level, delay_ms and deliver_at_ms say when it comes: give one of them")
+            raise InvalidMessageError(
+                "delay_level, delay_ms and deliver_at_ms exclude each other: set one of them"
+            )
         return given
 
 
-def what_is_wrong(message: Message) -> str | None:
-    """What of a message has a type that cannot be sent, and what to do; None when all is as it should be."""
-    topic, body, keys, own = cast("tuple[object, ...]", (message.topic, message.body, message.keys, message.properties))
+def describe_type_error(message: Message) -> str | None:
+    """Return what has the wrong type in a message and how to fix it, or None if all types are
+    valid.
+    """
+    topic, body, keys, own = cast(
+        "tuple[object, ...]", (message.topic, message.body, message.keys, message.properties)
+    )
     if not isinstance(topic, str):
-        return f"the topic of a message is {topic!r}, which is no text"
+        return f"the topic of a message is {topic!r}: give a str"
     place = f"of a message to {topic}"
     if not isinstance(body, bytes | bytearray | memoryview):
-        hint = ": send its bytes, as in text.encode()" if isinstance(body, str) else "; a body is bytes"
+        hint = (
+            ": encode it, for example with text.encode()"
+            if isinstance(body, str)
+            else ": give bytes"
+        )
         return f"the body {place} is of type {type(body).__name__}{hint}"
-    if not isinstance(keys, str) and not (isinstance(keys, Iterable) and all(isinstance(key, str) for key in keys)):
-        return f"the keys {place} are {keys!r}: give a text, or a list of texts"
+    if not isinstance(keys, str) and not (
+        isinstance(keys, Iterable) and all(isinstance(key, str) for key in keys)
+    ):
+        return f"the keys {place} are {keys!r}: give a str, or a list of str"
     if not isinstance(own, Mapping):
-        return f"the properties {place} are {own!r}: give a dict of texts"
+        return f"the properties {place} are {own!r}: give a dict of str to str"
     for name, value in {"tags": message.tags, "sharding_key": message.sharding_key, **own}.items():
         if not isinstance(name, str):
-            return f"the property {name!r}={value!r} {place} has a name that is no text"
+            return f"the property {name!r}={value!r} {place} has an invalid name: give a str"
         if not isinstance(value, str | None):
-            return f"{name}={value!r} {place} is of type {type(value).__name__}: only texts can be sent, so make one of it, as with str()"
+            return f"{name}={value!r} {place} is of type {type(value).__name__}: convert it to str"
     return None
 
 
 class SendStatus(Enum):
-    """What a broker says of a message that it stored; all but SEND_OK say that less is safe than was asked for."""
+    """How a broker stored a message; all but SEND_OK mean less durability than requested."""
 
-    SEND_OK = "stored as asked for"
+    SEND_OK = "stored as requested"
     FLUSH_DISK_TIMEOUT = "stored, but the disk did not confirm it in time"
     FLUSH_SLAVE_TIMEOUT = "stored, but no replica confirmed it in time"
     SLAVE_NOT_AVAILABLE = "stored, but there is no replica"
@@ -97,9 +121,10 @@ class SendStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """Where a message went. `msg_id` is the one that its producer gave it, `offset_msg_id` says where it is stored.
+    """Where a message was stored. `msg_id` is the id its producer gave it, `offset_msg_id` encodes
+    its storage location.
 
-    Of a batch both have one id for each message, with commas between.
+    For a batch, both hold one id per message, separated by commas.
     """
 
     status: SendStatus
@@ -110,26 +135,28 @@ class SendResult:
     transaction_id: str | None = None
     region: str | None = None
     recall_handle: str | None = None
-    is_traced: bool = True  # unless the broker wants no traces
+    is_traced: bool = True  # False if the broker turned tracing off
 
 
 class TransactionState(IntEnum):
-    """How a local transaction ended; the number is what brokers are told."""
+    """The outcome of a local transaction; the number is the wire value."""
 
     COMMIT = TransactionType.COMMIT
     ROLLBACK = TransactionType.ROLLBACK
-    UNKNOWN = TransactionType.NONE  # the broker asks again later
+    UNKNOWN = TransactionType.NONE  # the broker checks again later
 
 
 @dataclass(slots=True, eq=False)
 class ReceivedMessage:
-    """A message of a queue, its body as it was sent. Not to be changed; equal only to itself.
+    """A message of a queue, with its body as it was sent. Immutable by convention; equal only to
+    itself.
 
-    One whose body cannot be read has a `problem`, and raises it for whoever asks for the body; `stored.body` has its bytes as they are.
+    If the body cannot be decoded, `problem` says why and `body` raises; `stored.body` has the raw
+    bytes.
     """
 
     queue: MessageQueue
-    topic: str  # the one it was sent to, also when it comes again
+    topic: str  # the topic it was sent to, also when redelivered from a retry topic
     _body: bytes
     stored: StoredMessage
     problem: str | None = field(default=None, kw_only=True)
@@ -137,70 +164,83 @@ class ReceivedMessage:
 
     @classmethod
     def of(cls, stored: StoredMessage, broker_name: str) -> ReceivedMessage:
+        """Return the message of a record that a broker stores."""
         return cls.in_queue(stored, MessageQueue(stored.topic, broker_name, stored.queue_id))
 
     @classmethod
     def in_queue(cls, stored: StoredMessage, queue: MessageQueue) -> ReceivedMessage:
-        """The message that a record of this queue holds."""
+        """Return the message of a record in `queue`."""
         message = cls(queue, stored.topic, stored.body, stored)
-        if _COMES_AGAIN in stored.raw_properties:
+        if _RETRY_TOPIC_MARK in stored.raw_properties:
             message.topic = message.properties.get(properties.RETRY_TOPIC, stored.topic)
         return message
 
-    def once_more(self) -> ReceivedMessage:
-        """The same after another attempt."""
-        return replace(self, stored=self.stored._replace(reconsume_times=self.stored.reconsume_times + 1))
+    def with_next_attempt(self) -> ReceivedMessage:
+        """Return a copy with one more delivery attempt."""
+        return replace(
+            self, stored=self.stored._replace(reconsume_times=self.stored.reconsume_times + 1)
+        )
 
     @property
     def body(self) -> bytes:
-        """The body as it was sent; CorruptRecord when it cannot be read."""
+        """The body as it was sent; raises CorruptRecordError if it cannot be decoded."""
         if self.problem is not None:
-            raise CorruptRecord(
-                f"the body of message {self.msg_id} of topic {self.topic} cannot be read: {self.problem}; `stored.body` has its bytes"
+            raise CorruptRecordError(
+                f"the body of message {self.msg_id} of topic {self.topic} cannot be decoded:"
+                f" {self.problem}; `stored.body` has its raw bytes"
             )
         return self._body
 
     @property
     def body_size(self) -> int:
-        """How many bytes are held, whether they can be read or not."""
+        """The number of body bytes held in memory, decodable or not."""
         return len(self._body)
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """All of them, RocketMQ's own too; read when they are first asked for, since most listeners do not."""
+        """All properties, including RocketMQ's own; parsed on first access, since most listeners
+        need none.
+        """
         if self._properties is None:
             self._properties = self.stored.properties()
         return self._properties
 
     @property
     def tags(self) -> str | None:
+        """The tags, if any."""
         return self.properties.get(properties.TAGS)
 
     @property
     def keys(self) -> tuple[str, ...]:
+        """The lookup keys."""
         return tuple(self.properties.get(properties.KEYS, "").split())
 
     @property
     def msg_id(self) -> str:
-        """The id that its producer gave it, else that of its place."""
+        """The id its producer gave it, or else its offset id."""
         return self.properties.get(properties.UNIQUE_KEY) or self.stored.msg_id
 
     @property
     def offset_msg_id(self) -> str:
+        """The id that encodes where the message is stored."""
         return self.stored.msg_id
 
     @property
     def queue_offset(self) -> int:
+        """Its offset in the queue."""
         return self.stored.queue_offset
 
     @property
     def reconsume_times(self) -> int:
+        """The number of failed delivery attempts."""
         return self.stored.reconsume_times
 
     @property
     def born_at_ms(self) -> int:
+        """When it was sent, in wall-clock milliseconds."""
         return self.stored.born_time_ms
 
     @property
     def stored_at_ms(self) -> int:
+        """When it was stored, in wall-clock milliseconds."""
         return self.stored.store_time_ms

@@ -1,6 +1,7 @@
-"""Who is told of every message that is sent or consumed, beside the application: the trace, and whatever else watches.
+"""Observers: called for every message that is sent or consumed; the trace is one.
 
-Called on the loop, so they must not block; what they raise is logged and changes nothing.
+They are called on the loop, so they must not block. Their exceptions are logged and otherwise
+ignored.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol, TypeVar
 
 from orbitmq.client.messages import ReceivedMessage, SendResult, TransactionState
-from orbitmq.client.outbox import Outgoing
+from orbitmq.client.producer.outbox import OutgoingMessage
 
 T = TypeVar("T")
 
@@ -19,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class TransactionEnd(NamedTuple):
-    """What a producer told a broker of a transaction, by itself or asked by it (`from_check`)."""
+    """The outcome of a transaction as sent to a broker; `from_check` if the broker asked for it."""
 
     topic: str
     msg_id: str
@@ -30,11 +31,11 @@ class TransactionEnd(NamedTuple):
     transaction_id: str | None
     state: TransactionState
     from_check: bool
-    is_traced: bool = True  # unless the broker wants no traces
+    is_traced: bool = True  # False if the broker turned tracing off
 
 
 class Recall(NamedTuple):
-    """A message that a producer wanted back, and whether the broker will keep it."""
+    """An attempt to recall a scheduled message, and whether the broker accepted it."""
 
     topic: str
     msg_id: str
@@ -43,20 +44,22 @@ class Recall(NamedTuple):
 
 
 class SendObserver:
-    """Is told what became of all that a producer of a group did; whoever wants to know overrides what it wants."""
+    """Observes a producer group; override the methods of interest."""
 
-    def sent(self, group: str, outgoing: Outgoing, result: SendResult | Exception, cost_ms: int) -> None:
-        """Of each message or batch."""
+    def sent(
+        self, group: str, outgoing: OutgoingMessage, result: SendResult | Exception, cost_ms: int
+    ) -> None:
+        """Called after each send of a message or batch."""
 
     def transaction_ended(self, group: str, end: TransactionEnd) -> None:
-        """Of each message of a transaction, once or more often."""
+        """Called for each transaction outcome sent; more than once if the broker checks again."""
 
     def recalled(self, group: str, recall: Recall) -> None:
-        """Of each message that was to come later, and is not wanted any more."""
+        """Called after each recall of a scheduled message."""
 
 
-def tell(observers: Iterable[T], what: Callable[[T], None]) -> None:
-    """Tell all of them."""
+def notify(observers: Iterable[T], what: Callable[[T], None]) -> None:
+    """Call `what` with each observer."""
     for observer in observers:
         try:
             what(observer)
@@ -64,18 +67,20 @@ def tell(observers: Iterable[T], what: Callable[[T], None]) -> None:
             log.exception("observer_failed observer=%r", observer)
 
 
-class Outcome(IntEnum):
-    """How a listener ended; the numbers are those of the trace."""
+class ConsumeOutcome(IntEnum):
+    """How a listener call ended; the numbers are those of trace records."""
 
     SUCCESS = 0
     TIME_OUT = 1
     EXCEPTION = 2
-    FAILED = 4  # the listener wants it again
+    FAILED = 4  # the listener asked for redelivery
 
 
 class ConsumeObserver(Protocol):
-    """Is told of messages before a listener gets them, and how that ended."""
+    """Observes the messages of a consumer group before and after its listener runs."""
 
     def consuming(self, group: str, messages: Sequence[ReceivedMessage]) -> None: ...
 
-    def consumed(self, group: str, messages: Sequence[ReceivedMessage], outcome: Outcome, cost_ms: int) -> None: ...
+    def consumed(
+        self, group: str, messages: Sequence[ReceivedMessage], outcome: ConsumeOutcome, cost_ms: int
+    ) -> None: ...

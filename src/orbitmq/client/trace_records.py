@@ -1,6 +1,7 @@
-"""The records of a trace, as all RocketMQ clients write and read them: what became of messages, for whoever looks for one.
+"""Trace records in the format shared by all RocketMQ clients.
 
-A record is its type and its fields, one after the other, U+0001 between them and U+0002 at its end. What is not there is the text `null`.
+A record is its type followed by its fields, separated by U+0001 and terminated by U+0002. A missing
+value is the text `null`.
 
 ```
 Pub             time region group topic id tags keys host size cost kind offset-id success
@@ -9,8 +10,8 @@ SubAfter        request-id id cost success keys outcome time group
 EndTransaction  time region group topic id tags keys host kind transaction-id state from-check
 Recall          time region group topic id success
 ```
-Times and costs are in ms, numbers are decimals, `kind` and `outcome` are numbers too. Pure; the fields of the classes below stand in the
-order of the wire. A reader passes over types that it does not know, and over fields that come behind those it knows.
+Times and costs are in ms; numbers are decimal, and so are `kind` and `outcome`. The fields of the
+classes below are in wire order. Readers skip unknown types and trailing fields. Pure.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _STATES: Final = {name: state for state, name in _STATE_NAMES.items()}
 
 
 class MessageKind(IntEnum):
-    """What a message was when it was sent."""
+    """The kind of a message when it was sent."""
 
     NORMAL = 0
     HALF = 1
@@ -45,7 +46,7 @@ class MessageKind(IntEnum):
 
 
 class Published(NamedTuple):
-    """A message that a broker took; `is_success` when it is as safe there as was asked for."""
+    """A broker stored a message; `is_success` if it is as durable as requested."""
 
     time_ms: int
     region: str | None
@@ -55,15 +56,15 @@ class Published(NamedTuple):
     tags: str | None
     keys: str | None
     store_host: str | None
-    body_size: int  # as it travelled
+    body_size: int  # on the wire, after compression
     cost_ms: int
     kind: MessageKind
     offset_msg_id: str | None
     is_success: bool
 
 
-class Consuming(NamedTuple):
-    """A listener is about to get a message; `request_id` is that of the record that tells how it ended."""
+class ConsumeStarted(NamedTuple):
+    """A listener is about to receive a message; `request_id` links the record of the outcome."""
 
     time_ms: int
     region: str | None
@@ -75,20 +76,20 @@ class Consuming(NamedTuple):
 
 
 class Consumed(NamedTuple):
-    """A listener came back."""
+    """A listener call ended."""
 
     request_id: str | None
     msg_id: str
     cost_ms: int
     is_success: bool
     keys: str | None
-    outcome: int  # of a member of Outcome; other clients have more
-    time_ms: int = 0  # old clients say neither when nor who
+    outcome: int  # a ConsumeOutcome value; other clients have more
+    time_ms: int = 0  # old clients write neither time nor group
     group: str | None = None
 
 
 class TransactionEnded(NamedTuple):
-    """A broker was told how a transaction ended."""
+    """A producer sent the outcome of a transaction to a broker."""
 
     time_ms: int
     region: str | None
@@ -105,7 +106,7 @@ class TransactionEnded(NamedTuple):
 
 
 class Recalled(NamedTuple):
-    """A message that was to come later was taken back, or not."""
+    """A producer tried to recall a scheduled message."""
 
     time_ms: int
     region: str | None
@@ -115,7 +116,7 @@ class Recalled(NamedTuple):
     is_success: bool
 
 
-TraceRecord = Published | Consuming | Consumed | TransactionEnded | Recalled
+TraceRecord = Published | ConsumeStarted | Consumed | TransactionEnded | Recalled
 
 
 def _text(text: str) -> str | None:
@@ -131,7 +132,7 @@ def _kind(text: str) -> MessageKind:
 
 
 class _Form(NamedTuple):
-    """How the records of a class are written: the name of their type, and what reads each field."""
+    """The encoding of a record class: its type name and a reader for each field."""
 
     name: str
     make: Callable[..., TraceRecord]
@@ -142,16 +143,21 @@ class _Form(NamedTuple):
 _T, _S, _N, _B = _text, str, int, _flag
 _FORMS: Final[dict[type[TraceRecord], _Form]] = {
     Published: _Form("Pub", Published, (_N, _T, _T, _T, _S, _T, _T, _T, _N, _N, _kind, _T, _B), 13),
-    Consuming: _Form("SubBefore", Consuming, (_N, _T, _T, _T, _S, _N, _T), 7),
+    ConsumeStarted: _Form("SubBefore", ConsumeStarted, (_N, _T, _T, _T, _S, _N, _T), 7),
     Consumed: _Form("SubAfter", Consumed, (_T, _S, _N, _B, _T, _N, _N, _T), 6),
-    TransactionEnded: _Form("EndTransaction", TransactionEnded, (_N, _T, _T, _T, _S, _T, _T, _T, _kind, _T, _STATES.__getitem__, _B), 12),
+    TransactionEnded: _Form(
+        "EndTransaction",
+        TransactionEnded,
+        (_N, _T, _T, _T, _S, _T, _T, _T, _kind, _T, _STATES.__getitem__, _B),
+        12,
+    ),
     Recalled: _Form("Recall", Recalled, (_N, _T, _T, _T, _S, _B), 6),
 }
 _BY_NAME: Final = {form.name: form for form in _FORMS.values()}
 
 
 def encode(record: TraceRecord) -> str:
-    """The text of a record, its end included; separators within a field become spaces."""
+    """Return a record as text with its terminator; separators within fields become spaces."""
     return FIELD_END.join([_FORMS[type(record)].name, *map(_written, record)]) + RECORD_END
 
 
@@ -168,22 +174,29 @@ def _written(value: str | int | None) -> str:
 
 
 def decode(text: str) -> Iterator[TraceRecord]:
-    """The records of a text, one after the other; ProtocolError at the first that cannot be read."""
+    """Yield the records of a text; raise ProtocolError at the first malformed one."""
     for written in text.split(RECORD_END):
         name, *fields = written.split(FIELD_END)
         form = _BY_NAME.get(name)
         if form is None:
             continue
         if len(fields) < form.required:
-            raise ProtocolError(f"a trace record {name} has {len(fields)} fields, not {form.required}: {written!r}")
+            raise ProtocolError(
+                f"a trace record {name} has {len(fields)} fields instead of {form.required}:"
+                f" {written!r}"
+            )
         try:
-            yield form.make(*(read(field) for read, field in zip(form.readers, fields, strict=False)))
+            yield form.make(
+                *(read(field) for read, field in zip(form.readers, fields, strict=False))
+            )
         except (ValueError, KeyError) as problem:
-            raise ProtocolError(f"a trace record {name} cannot be read: {problem} in {written!r}") from problem
+            raise ProtocolError(
+                f"a trace record {name} is malformed: {problem} in {written!r}"
+            ) from problem
 
 
 def index_keys(record: TraceRecord) -> Iterator[str]:
-    """By what the record is found: the id of its message, and the message's own keys."""
+    """Yield the lookup keys of a record: the id of its message and the message's own keys."""
     yield record.msg_id
     keys = None if isinstance(record, Recalled) else record.keys
     yield from (keys or "").split()

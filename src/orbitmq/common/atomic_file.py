@@ -1,19 +1,23 @@
-"""Small files that are replaced as a whole: a crash at any point leaves the old content or the new, readable.
+"""Small files replaced atomically: after a crash at any point the old or the new content is
+readable.
 
-Knows bytes and paths, not formats: the caller's `check` says what whole content is. Blocking (two fsyncs at least), so an event loop
-calls it in an executor. One writer per path that is replaced: the temporary names are fixed, so that a crash leaves no litter that grows.
+Knows bytes and paths, not formats: the caller's `check` decides whether content is complete.
+Blocking (at least two fsyncs), so an event loop calls it in an executor. One writer per replaced
+path: the temporary names are fixed, so crashes cannot accumulate leftover files.
 
-Order of a write, and what a crash after each step leaves:
+Order of a write, and the state after a crash following each step:
 
     1  <file>.tmp written and synced        file old, .bak older
     2  <file>.bak.tmp = the old file        file old, .bak older
     3  <file>.tmp renamed to <file>, sync   file new, .bak older
     4  <file>.bak.tmp renamed to .bak, sync file new, .bak old
 
-The backup is replaced last, when the new content is safe: a damaged old file never takes the place of the only good copy.
+The backup is replaced last, once the new content is durable: a corrupt old file never replaces the
+only good copy.
 
-A write that fails did not happen: if step 3 cannot be synced, the file gets its old content back. One whose step 4 fails did happen: it is
-durable, and the log tells that the backup is one write older than it should be.
+A write that fails has no effect: if step 3 cannot be synced, the old content is restored. If only
+step 4 fails, the write is durable and the log reports that the backup is one write older than it
+should be.
 """
 
 from __future__ import annotations
@@ -25,21 +29,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from orbitmq.common.errors import DamagedFile, ProtocolError
+from orbitmq.common.errors import CorruptFileError, ProtocolError
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-PRIVATE: Final = 0o600  # for files that hold secrets: nobody but the owner reads them
+PRIVATE: Final = 0o600  # for files that hold secrets: readable by the owner only
 
 
-def write(path: str | os.PathLike[str], data: bytes, *, keep_backup: bool = True, new_mode: int = 0o666) -> None:
-    """Replace the content of `path` by `data`, durably; the content it had is kept as `<file>.bak` unless it was empty.
+def write(
+    path: str | os.PathLike[str], data: bytes, *, keep_backup: bool = True, new_mode: int = 0o666
+) -> None:
+    """Replace the content of `path` by `data`, durably; keep the previous content as `<file>.bak`
+    unless it was empty.
 
-    A file that was there keeps its permissions; a new one has `new_mode`, as far as the process grants it.
+    An existing file keeps its permissions; a new one gets `new_mode`, subject to the umask.
     """
-    target = Path(path).resolve()  # a link stays a link: what it points at is replaced
+    target = Path(path).resolve()  # a symbolic link stays one: its target is replaced
     temporary = _beside(target, ".tmp")
     old = _beside(target, ".bak.tmp")
     replaces = target.exists()
@@ -68,13 +75,16 @@ def write(path: str | os.PathLike[str], data: bytes, *, keep_backup: bool = True
 
 
 def create(path: Path, data: bytes) -> None:
-    """Make a file that is not there yet, durably and as a whole, folders included; FileExistsError when somebody else did before."""
+    """Create a file durably and atomically, parent directories included; raise FileExistsError if
+    it exists already.
+    """
     folder = path.parent
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in missing:
         _sync_directory(each.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # several processes may try
+    # several processes may try at once
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         _write_synced(temporary, data, 0o666)
         _link(temporary, path)
@@ -84,7 +94,9 @@ def create(path: Path, data: bytes) -> None:
 
 
 def _link(source: Path, to: Path) -> None:
-    """Give a file a second name that nobody has taken; where the file system has no hard links, a moment lies between look and name."""
+    """Hard-link a file to a name that is still free. Without hard links the check and the rename
+    are two steps.
+    """
     try:
         os.link(source, to)
     except FileExistsError:
@@ -96,9 +108,10 @@ def _link(source: Path, to: Path) -> None:
 
 
 def read_or_backup(path: str | os.PathLike[str], check: Callable[[bytes], T]) -> T | None:
-    """The checked content of `path`, or of its backup when the file is missing, empty or damaged; None when there is no content at all.
+    """Return the checked content of `path`, or of its backup if the file is missing, empty or
+    corrupt; None if neither exists.
 
-    `check` parses the bytes and raises ValueError or ProtocolError when they are not whole.
+    `check` parses the bytes and raises ValueError or ProtocolError if they are incomplete.
     """
     target = Path(path)
     content, why_not = read_checked(target, check)
@@ -111,15 +124,18 @@ def read_or_backup(path: str | os.PathLike[str], check: Callable[[bytes], T]) ->
         return content
     if why_not in _NO_CONTENT and why_no_backup in _NO_CONTENT:
         if (why_not, why_no_backup) != ("missing", "missing"):
-            log.warning("file_without_content file=%s reason=%r backup=%r", target, why_not, why_no_backup)
+            log.warning(
+                "file_without_content file=%s reason=%r backup=%r", target, why_not, why_no_backup
+            )
         return None
-    raise DamagedFile(
-        f"{target} is {why_not}, and its backup {backup} is {why_no_backup}: restore one of them, or move both away to start empty"
+    raise CorruptFileError(
+        f"{target} is {why_not}, and its backup {backup} is {why_no_backup}: restore one of them,"
+        " or move both away to start empty"
     )
 
 
 def backup_path(path: str | os.PathLike[str]) -> Path:
-    """Where the content that `path` had before the last write is kept."""
+    """Return the path of the backup that holds the content before the last write."""
     return _beside(Path(path), ".bak")
 
 
@@ -127,7 +143,7 @@ _NO_CONTENT = ("missing", "empty")
 
 
 def read_checked(path: Path, check: Callable[[bytes], T]) -> tuple[T | None, str | None]:
-    """The checked content of one file, or why there is none."""
+    """Return the checked content of one file, or the reason why there is none."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -153,14 +169,18 @@ def _write_synced(path: Path, data: bytes, mode: int) -> None:
 
 
 def _remove(*paths: Path) -> None:
-    """Remove what a failed write left; a disk that refuses that too is no obstacle to the next write."""
+    """Remove the leftovers of a failed write; if the disk refuses that too, the next
+    write copes.
+    """
     for path in paths:
         with suppress(OSError):
             path.unlink(missing_ok=True)
 
 
 def _keep(source: Path, to: Path) -> None:
-    """Give the content of `source` a second name, or a copy where the file system has no hard links."""
+    """Hard-link the content of `source` to a second name, or copy it where hard links are not
+    supported.
+    """
     to.unlink(missing_ok=True)
     try:
         os.link(source, to)

@@ -1,7 +1,8 @@
-"""Time as a parameter: whoever needs "now" is handed a Clock, so that tests move time by hand.
+"""Time as a parameter: code that needs "now" receives a Clock, so tests can control time.
 
-Two readings, never mixed: `now_ms` is the wall clock (goes on the wire and to disk, may jump), `monotonic_ms` measures waiting.
-Waiting itself is the event loop's, whose timers follow a clock that is moved by hand: see docs/decisions/0008-time-in-tests.md.
+Two readings, never mixed: `now_ms` is the wall clock (written to the wire and to disk, may jump),
+`monotonic_ms` measures durations. Waiting itself is done by the event loop, whose timers follow a
+manual clock in tests: see docs/decisions/0008-time-in-tests.md.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """A source of wall-clock and monotonic time."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, as the machine believes; may jump either way."""
+        """Return milliseconds since 1970 by the system clock; may jump in either direction."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some fixed point; never goes back."""
+        """Return milliseconds since an arbitrary fixed point; never decreases."""
         ...
 
 

@@ -1,16 +1,17 @@
-"""The errors that cross a floor: each says what happened, why, and what to do."""
+"""The errors that cross layers: each message states what happened, why, and the remedy."""
 
 import errno
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any, Final
+
+from orbitmq.common.deprecation import renamed
 
 _FILE_REMEDIES: Final = {
     errno.EACCES: "run this as a user that may use it, or name another place",
     errno.EPERM: "run this as a user that may use it, or name another place",
     errno.EROFS: "name a place that can be written to",
     errno.ENOENT: "check the spelling of its path",
-    errno.ENOTDIR: "a part of its path is a file, check the spelling",
-    errno.EEXIST: "a part of its path is a file, check the spelling",  # where a folder was to be made
     errno.EISDIR: "name a file",
     errno.ENOSPC: "free some space, or name another place",
     errno.EDQUOT: "free some space, or name another place",
@@ -18,27 +19,35 @@ _FILE_REMEDIES: Final = {
 
 
 class OrbitError(Exception):
-    """Base of every error that OrbitMQ raises on purpose."""
+    """Base class of every error that OrbitMQ raises deliberately."""
 
 
 class ConfigurationError(OrbitError):
-    """A setting that cannot be used; the message names where it stands, its value and what is allowed."""
+    """An invalid setting; the message names its source, its value and the allowed values."""
 
 
 class UnusableConfigurationError(ConfigurationError):
-    """Settings of which each can be used, and which a server cannot work with."""
+    """Well-formed settings that a server cannot work with; each of `problems` is a key and a
+    sentence about it.
+    """
+
+    def __init__(self, *problems: tuple[str, str]) -> None:
+        super().__init__(listed_problems([text for _, text in problems]))
+        self.problems = problems
 
 
 class ProtocolError(OrbitError):
-    """Bytes that are not the protocol: the connection they came on is closed."""
+    """Bytes that violate the protocol; the connection they arrived on is closed."""
 
 
-class DamagedFile(OrbitError):
-    """A file whose content is not whole, and whose backup is not either; nothing was guessed or deleted."""
+class CorruptFileError(OrbitError):
+    """A corrupt file whose backup is corrupt too; nothing was guessed or deleted."""
 
 
-class RequestRefused(OrbitError):
-    """A request that is answered with `code`, a remark that says what to do, and header `fields` where clients look for some."""
+class RequestRefusedError(OrbitError):
+    """A request refused with `code`, a remark that names the remedy, and header `fields` where
+    clients expect some.
+    """
 
     def __init__(self, code: int, remark: str, fields: Mapping[str, str] | None = None) -> None:
         super().__init__(remark)
@@ -47,40 +56,78 @@ class RequestRefused(OrbitError):
         self.fields = fields
 
 
-class NotFound(OrbitError):
-    """What was asked for does not exist; the message says where it was looked for, and why it is not there."""
+class Refusal(Enum):
+    """Why a service refuses what is asked of it, whatever protocol the request came by."""
+
+    INVALID_MESSAGE = "invalid message"
+    INVALID_PARAMETER = "invalid parameter"
+    INVALID_SUBSCRIPTION = "invalid subscription"
+    NO_PERMISSION = "no permission"
+    NO_TOPIC = "no topic"
+    NO_GROUP = "no group"
+    NO_SUBSCRIPTION = "no subscription"
+    OLD_SUBSCRIPTION = "old subscription"
+    NO_FILTER = "no filter"
+    OLD_FILTER = "old filter"
+    NO_OFFSET = "no offset"
+    NOT_NOW = "not now"  # it came too late, or too early
+    BUSY = "busy"
+    UNAVAILABLE = "unavailable"
+    UNCONFIRMED = "unconfirmed"  # stored, but not durable in time
+    NOT_MASTER = "not master"
+    TRANSACTION_FAILED = "transaction failed"
+    FAILED = "failed"
 
 
-class WrongCall(OrbitError):
-    """A call that cannot be made as things are, and changed nothing; the error says why not, and what can be called."""
+class RefusedError(OrbitError):
+    """A service refused what was asked of it; `remark` says why and what to do."""
+
+    def __init__(self, refusal: Refusal, remark: str) -> None:
+        super().__init__(remark)
+        self.refusal = refusal
+        self.remark = remark
 
 
-class AlreadyExists(OrbitError):
-    """What was to be made is there already, and is something else; nothing was changed."""
+class NotFoundError(OrbitError):
+    """The requested object does not exist; the message says where it was looked for and why it is
+    missing.
+    """
+
+
+class InvalidStateError(OrbitError):
+    """A call that is invalid in the current state and changed nothing; the message says why, and
+    what to call instead.
+    """
+
+
+class AlreadyExistsError(OrbitError):
+    """The object to create exists already and differs; nothing was changed."""
 
 
 class RemoteError(OrbitError):
-    """A call to a peer that brought no answer."""
+    """A call to a peer that yielded no response."""
 
     retryable = True
 
 
-class RemoteUnavailable(RemoteError):
-    """The peer could not be reached, or its connection died before it answered."""
+class RemoteUnavailableError(RemoteError, ConnectionError):
+    """The peer could not be reached, or the connection closed before it responded."""
 
 
-class RemoteTimeout(RemoteError):
-    """The peer did not answer in time; it may still have acted on the request."""
+class RemoteTimeoutError(RemoteError, TimeoutError):
+    """The peer did not respond in time; it may still have processed the request."""
 
 
-class TooManyRequests(RemoteError):
-    """Too many calls are in flight already; nothing was sent."""
+class TooManyRequestsError(RemoteError):
+    """Too many requests are in flight already; nothing was sent."""
 
 
-class SendFailed(OrbitError):
-    """A message that no broker took; the error says what each that was tried said. It may be stored all the same after a timeout.
+class SendFailedError(OrbitError):
+    """A message that no broker accepted; the message lists the failure of each attempt. After a
+    timeout it may still be stored.
 
-    Of a batch that takes several requests, `sent` has the results of those before the one that failed.
+    For a batch split into several requests, `sent` holds the results of those before the failed
+    one.
     """
 
     def __init__(self, text: str, sent: Sequence[Any] = ()) -> None:
@@ -88,56 +135,116 @@ class SendFailed(OrbitError):
         self.sent = tuple(sent)
 
 
-class RequestTimeout(OrbitError):
-    """A request that no reply came to in time; `was_sent` says whether a broker took it, so that somebody may still act on it."""
+class SendRefusedError(SendFailedError, RequestRefusedError):
+    """A message that brokers refused; `code` is that of the last refusal."""
+
+    def __init__(self, text: str, code: int, sent: Sequence[Any] = ()) -> None:
+        RequestRefusedError.__init__(self, code, text)
+        self.sent = tuple(sent)
+
+
+class RequestTimeoutError(OrbitError, TimeoutError):
+    """A request message without a timely reply; `was_sent` says whether a broker stored it, so it
+    may still be processed.
+    """
 
     def __init__(self, text: str, *, was_sent: bool) -> None:
         super().__init__(text)
         self.was_sent = was_sent
 
 
-class MessageIllegal(OrbitError):
-    """A message that cannot be stored as it is; the error has its size and the limit, or the rule it breaks."""
+class InvalidMessageError(OrbitError):
+    """A message that cannot be stored as it is; the error states its size and the limit, or the
+    violated rule.
+    """
 
 
-class ExpressionIllegal(OrbitError):
-    """A filter's expression that means nothing; the error says what stands where, and what was expected there."""
+class InvalidExpressionError(OrbitError):
+    """An invalid filter expression; the error says what was found where, and what was expected."""
 
 
 class StoreError(OrbitError):
-    """The store cannot do what was asked; the error names the file, the reason and the remedy."""
+    """The store cannot perform an operation; the error names the file, the reason and
+    the remedy.
+    """
 
 
 class StoreLockedError(StoreError):
-    """Somebody else has the store open."""
+    """Another process has the store open."""
 
 
-class WriteFailed(StoreError):
-    """The disk did not take what was to be written; nothing of it is in the store, and trying again later may succeed."""
+class WriteFailedError(StoreError):
+    """A failed write of which nothing is in the store; a later retry may succeed."""
 
 
-class StoreReadOnly(StoreError):
-    """The store takes nothing more until it is started again: a flush failed, and nobody knows what the disk has of it."""
+class StoreReadOnlyError(StoreError):
+    """The store accepts no writes until it is restarted: a flush failed, so the state of the disk
+    is unknown.
+    """
 
 
-class StoreFull(StoreError):
-    """The store takes nothing more for now: the disk is too full, or did not take what belongs to earlier messages."""
+class StoreFullError(StoreError):
+    """The store accepts no writes for now: the disk is too full, or failed to store data of earlier
+    messages.
+    """
 
 
-class CorruptRecord(StoreError):
-    """Bytes that are no whole message; the error says where they stand and what is wrong with them."""
+class CorruptRecordError(StoreError):
+    """Bytes that are not a complete message record; the error says where they are and what is
+    wrong.
+    """
+
+
+def listed_problems(texts: Sequence[str]) -> str:
+    """Return a single problem as it is, several as a list."""
+    if len(texts) == 1:
+        return texts[0]
+    return "\n  ".join((f"{len(texts)} settings cannot be used:", *texts))
 
 
 def reason_of(error: BaseException) -> str:
-    """Why it failed, for people and peers: of the system's errors what it calls them, without their number and file."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or "for no reason that is known"
+    """Return the reason of a failure, for users and peers; for system errors their text without
+    number and file.
+    """
+    return (
+        (error.strerror if isinstance(error, OSError) else None)
+        or str(error)
+        or "for no reason that is known"
+    )
 
 
 def file_cause(error: OSError) -> str:
-    """Why a file cannot be used, and the remedy."""
-    return f"{reason_of(error)}; {_FILE_REMEDIES.get(error.errno or 0, 'check its path, and the disk that it is on')}"
+    """Return why a file cannot be used, and the remedy."""
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):  # where a directory was to be made
+        return "it, or a part of its path, is a file, not a directory; check the spelling"
+    return (
+        f"{reason_of(error)};"
+        f" {_FILE_REMEDIES.get(error.errno or 0, 'check its path, and the disk that it is on')}"
+    )
 
 
 def os_error_text(error: OSError) -> str:
-    """An error of the system in one sentence: which file, why, and the remedy."""
+    """Return a system error as one sentence: which file, why, and the remedy."""
     return f"{error.filename or 'a file, or the output,'} cannot be used: {file_cause(error)}"
+
+
+OLD_NAMES: Final = {
+    "DamagedFile": "CorruptFileError",
+    "RequestRefused": "RequestRefusedError",
+    "NotFound": "NotFoundError",
+    "WrongCall": "InvalidStateError",
+    "AlreadyExists": "AlreadyExistsError",
+    "RemoteUnavailable": "RemoteUnavailableError",
+    "RemoteTimeout": "RemoteTimeoutError",
+    "TooManyRequests": "TooManyRequestsError",
+    "SendFailed": "SendFailedError",
+    "RequestTimeout": "RequestTimeoutError",
+    "MessageIllegal": "InvalidMessageError",
+    "ExpressionIllegal": "InvalidExpressionError",
+    "WriteFailed": "WriteFailedError",
+    "StoreReadOnly": "StoreReadOnlyError",
+    "StoreFull": "StoreFullError",
+    "CorruptRecord": "CorruptRecordError",
+}
+
+__getattr__ = renamed(__name__, OLD_NAMES)

@@ -1,7 +1,8 @@
-"""What other installed packages offer, found by their entry points: one way for hooks, validators and plug-ins alike.
+"""Plug-ins of other installed packages, found by entry points: one mechanism for hooks, validators
+and plug-ins alike.
 
-An entry point names a class or function; what it gives when it is called is the part. A part that cannot be loaded, or that lacks a member
-it is asked for, stops the start: nobody should believe that it is in force.
+An entry point names a class or function; calling it yields the plug-in. A plug-in that cannot be
+loaded, or lacks a required member, stops the start: otherwise it would seem to be in force.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True, slots=True)
 class Installed(Generic[Part]):
-    """A part of another package, and what to call it when something is said of it."""
+    """A plug-in of another package and the label that logs and errors use for it."""
 
     label: str
     part: Part
@@ -29,33 +30,37 @@ class Installed(Generic[Part]):
 
 @dataclass(frozen=True, slots=True)
 class PartGroup(Generic[Part]):
-    """A group of entry points: what its parts are, and the members that each must have."""
+    """A group of entry points: the kind of its plug-ins and the members each must have."""
 
     name: str
     kind: str
     members: tuple[str, ...]
 
     def installed(self) -> list[Installed[Part]]:
-        """Every part that is offered, in the order of their names."""
+        """Return every installed plug-in, ordered by name."""
         return [self.load(point) for point in self.offered()]
 
     def offered(self) -> list[EntryPoint]:
         return sorted(entry_points(group=self.name), key=lambda point: (point.name, point.value))
 
     def load(self, point: EntryPoint, *arguments: object) -> Installed[Part]:
-        """The part that an entry point gives for these arguments; ConfigurationError when it gives none."""
+        """Return the plug-in that an entry point yields for these arguments; raise
+        ConfigurationError if it cannot.
+        """
         try:
             part = point.load()(*arguments)
         except Exception as problem:
             raise self._unusable(point, describe(problem)) from problem
         missing = [member for member in self.members if not hasattr(part, member)]
         if missing:
-            raise self._unusable(point, f"what it gives, {part!r}, has no {' and no '.join(missing)}")
+            raise self._unusable(
+                point, f"it yields {part!r}, which has no {' and no '.join(missing)}"
+            )
         log.info("plug_in_loaded kind=%r name=%s from=%s", self.kind, point.name, point.value)
         return Installed(f"{self.kind} {point.name}", part)
 
     def _unusable(self, point: EntryPoint, reason: str) -> ConfigurationError:
         return ConfigurationError(
-            f"the {self.kind} {point.name} ({point.value}) of group {self.name} cannot be loaded: {reason}; "
-            f"mend or uninstall the package that offers it"
+            f"the {self.kind} {point.name} ({point.value}) of group {self.name} cannot be loaded:"
+            f" {reason}; fix or uninstall the package that offers it"
         )

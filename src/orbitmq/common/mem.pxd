@@ -84,3 +84,10 @@ cdef inline Py_ssize_t socket_receive(int descriptor, unsigned char *pointer, Py
 cdef inline Py_ssize_t socket_send(int descriptor, const unsigned char *pointer, Py_ssize_t at, Py_ssize_t length) noexcept nogil:
     cdef Py_ssize_t taken = c_send(descriptor, pointer + at, length, MSG_DONTWAIT | MSG_NOSIGNAL)
     return taken if taken >= 0 else (-1 if errno == EAGAIN or errno == EINTR else -2)
+
+cdef inline bint is_ascii(const unsigned char *pointer, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
+    cdef unsigned char bits = 0
+    cdef Py_ssize_t i
+    for i in range(at, end):
+        bits |= pointer[i]
+    return bits < 128

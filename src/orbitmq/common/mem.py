@@ -1,6 +1,7 @@
-"""Byte access for kernels that run interpreted; `mem.pxd` holds the same functions in C for compiled ones.
+"""Byte access for interpreted kernels; `mem.pxd` holds the same functions in C for compiled ones.
 
-A "pointer" here is any indexable buffer, and offsets are always explicit, so that one kernel source is right in both modes.
+A "pointer" here is any indexable buffer, and offsets are always explicit, so one kernel source
+works in both modes.
 """
 
 import os
@@ -11,27 +12,29 @@ Buffer = bytes | bytearray | memoryview | mmap
 
 
 def address(buffer: Any) -> Any:
-    """Where the bytes of `buffer` begin; they must stay alive, and unresized, while this is in use."""
+    """Return a pointer to the first byte of `buffer`, which must stay alive and keep its size while
+    the pointer is in use.
+    """
     return buffer
 
 
 def text(pointer: Buffer, at: int, length: int) -> str:
-    """The UTF-8 text at pointer[at:at+length]."""
+    """Return the UTF-8 text at pointer[at:at+length]."""
     return str(pointer[at : at + length], "utf-8")
 
 
 def utf8(value: str) -> bytes:
-    """The UTF-8 bytes of `value`; UnicodeEncodeError for a lone surrogate."""
+    """Return the UTF-8 bytes of `value`; raise UnicodeEncodeError for a lone surrogate."""
     return value.encode()
 
 
 def utf8_size(value: str) -> int:
-    """How many bytes `utf8(value)` has."""
+    """Return the number of bytes of `utf8(value)`."""
     return len(value.encode())
 
 
 def text_bytes(pointer: Buffer, at: int, length: int) -> bytes:
-    """A copy of pointer[at:at+length]."""
+    """Return a copy of pointer[at:at+length]."""
     return bytes(pointer[at : at + length])
 
 
@@ -41,7 +44,7 @@ def copy(target: bytearray, target_at: int, source: Buffer, source_at: int, leng
 
 
 def get32(pointer: Buffer, at: int) -> int:
-    """The unsigned big-endian number at pointer[at:at+4]."""
+    """Return the unsigned big-endian number at pointer[at:at+4]."""
     return int.from_bytes(pointer[at : at + 4], "big")
 
 
@@ -61,38 +64,47 @@ def put64(pointer: bytearray, at: int, value: int) -> None:
 
 
 def signed16(pointer: Buffer, at: int) -> int:
-    """The signed big-endian number at pointer[at:at+2]."""
+    """Return the signed big-endian number at pointer[at:at+2]."""
     return int.from_bytes(pointer[at : at + 2], "big", signed=True)
 
 
 def signed32(pointer: Buffer, at: int) -> int:
-    """The signed big-endian number at pointer[at:at+4]."""
+    """Return the signed big-endian number at pointer[at:at+4]."""
     return int.from_bytes(pointer[at : at + 4], "big", signed=True)
 
 
 def signed64(pointer: Buffer, at: int) -> int:
-    """The signed big-endian number at pointer[at:at+8]."""
+    """Return the signed big-endian number at pointer[at:at+8]."""
     return int.from_bytes(pointer[at : at + 8], "big", signed=True)
 
 
 def view(pointer: Buffer, at: int, length: int) -> memoryview:
-    """pointer[at:at+length] without a copy, to hand to a function; nobody may keep it."""
+    """Return pointer[at:at+length] without a copy, as a function argument; the callee must not keep
+    it.
+    """
     return memoryview(pointer)[at : at + length]
 
 
 def same(pointer: Buffer, at: int, literal: bytes, length: int) -> bool:
-    """Whether pointer[at:at+length] equals the first `length` bytes of `literal`."""
+    """Return whether pointer[at:at+length] equals the first `length` bytes of `literal`."""
     return pointer[at : at + length] == literal[:length]
 
 
 def find(pointer: Buffer, at: int, end: int, byte: int) -> int:
-    """The first offset in [at, end) that holds `byte`, or `end`."""
+    """Return the first offset in [at, end) that holds `byte`, or `end`."""
     found = bytes(pointer[at:end]).find(byte)
     return end if found < 0 else at + found
 
 
+def is_ascii(pointer: Buffer, at: int, end: int) -> bool:
+    """Return whether no byte of pointer[at:end] has its high bit set."""
+    return bytes(pointer[at:end]).isascii()
+
+
 def socket_receive(descriptor: int, pointer: bytearray, at: int, length: int) -> int:
-    """Receive into pointer[at:at+length]: how many bytes, 0 at the end of the stream, -1 would block, -2 broken."""
+    """Receive into pointer[at:at+length]. Returns the number of bytes, 0 at end of stream, -1 if it
+    would block, -2 on error.
+    """
     try:
         return os.readv(descriptor, [memoryview(pointer)[at : at + length]])
     except BlockingIOError:
@@ -102,7 +114,9 @@ def socket_receive(descriptor: int, pointer: bytearray, at: int, length: int) ->
 
 
 def socket_send(descriptor: int, pointer: Buffer, at: int, length: int) -> int:
-    """Send pointer[at:at+length]: how many bytes were taken, -1 would block, -2 broken."""
+    """Send pointer[at:at+length]. Returns the number of bytes sent, -1 if it would block, -2 on
+    error.
+    """
     try:
         return os.write(descriptor, memoryview(pointer)[at : at + length])
     except BlockingIOError:

@@ -1,8 +1,9 @@
-r"""Java properties text: what `java.util.Properties` reads, with the line each entry came from.
+r"""Java properties text as `java.util.Properties` reads it, with the line number of each entry.
 
-Rules: `#` and `!` start a comment line; a line that ends in an odd number of backslashes goes on in the next one, whose leading
-blanks are dropped; a key ends at the first bare `=`, `:` or blank; `\t \n \r \f \uXXXX` are escapes, any other `\c` is `c`.
-Knows text only: which keys exist is the caller's matter.
+Rules: `#` and `!` start a comment line; a line that ends in an odd number of backslashes continues
+on the next one, whose leading blanks are dropped; a key ends at the first bare `=`, `:` or blank;
+`\t \n \r \f \uXXXX` are escapes, any other `\c` is `c`. Knows text only: the caller decides which
+keys exist.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One entry, and the number of the line it begins on."""
+    """One entry and the number of its first line."""
 
     key: str
     value: str
@@ -22,7 +23,7 @@ class Property:
 
 
 class PropertiesError(ValueError):
-    """Text that is not properties text; `line` says where."""
+    """Malformed properties text; `line` says where."""
 
     def __init__(self, line: int, problem: str) -> None:
         super().__init__(f"line {line}: {problem}")
@@ -31,12 +32,14 @@ class PropertiesError(ValueError):
 
 
 def parse(text: str) -> list[Property]:
-    """Every entry of `text` in order; of entries with the same key the last one counts."""
+    """Return every entry of `text` in order; of entries with the same key the last one counts."""
     return [_entry(line, number) for number, line in _logical_lines(text)]
 
 
 def decode(data: bytes) -> str:
-    """Properties bytes as text: UTF-8, or Latin-1 (which the original takes every file for) when they are not UTF-8."""
+    """Decode properties bytes: UTF-8, or Latin-1 (which the original always uses) if they are not
+    valid UTF-8.
+    """
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -44,8 +47,10 @@ def decode(data: bytes) -> str:
 
 
 def write(pairs: Mapping[str, str]) -> str:
-    """`key=value` lines, escaped so that both `parse` and Java read the same pairs back."""
-    return "".join(f"{_escaped(key, ' =:#!')}={_escaped_value(value)}\n" for key, value in pairs.items())
+    """Return `key=value` lines, escaped so that both `parse` and Java read the same pairs back."""
+    return "".join(
+        f"{_escaped(key, ' =:#!')}={_escaped_value(value)}\n" for key, value in pairs.items()
+    )
 
 
 _BLANK = " \t\f"
@@ -55,7 +60,9 @@ _ESCAPE = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"}
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines that hold an entry, continuations joined, each with the number of its first natural line."""
+    """Return the lines that hold an entry, continuations joined, each with the number of its first
+    physical line.
+    """
     joined: list[str] = []
     first = 0
     for number, natural in enumerate(re.split(r"\r\n|\n|\r", text), start=1):
@@ -97,7 +104,9 @@ def _unescaped(text: str, number: int) -> str:
         return _UNESCAPE.get(char, char)
 
     plain = re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.?))", replace, text, flags=re.DOTALL)
-    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # two halves of one character become it
+    return plain.encode("utf-16", "surrogatepass").decode(
+        "utf-16", "surrogatepass"
+    )  # joins surrogate pairs
 
 
 def _escaped_value(value: str) -> str:
@@ -105,10 +114,14 @@ def _escaped_value(value: str) -> str:
 
 
 def _escaped(text: str, special: str) -> str:
-    return "".join(_ESCAPE.get(char) or ("\\" + char if char in special else char if " " <= char <= "~" else _units(char)) for char in text)
+    return "".join(
+        _ESCAPE.get(char)
+        or ("\\" + char if char in special else char if " " <= char <= "~" else _units(char))
+        for char in text
+    )
 
 
 def _units(char: str) -> str:
-    """A character as the one or two `\\uXXXX` that Java knows it by."""
+    r"""Return a character as the one or two `\uXXXX` escapes of its UTF-16 code units."""
     units = char.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[i : i + 2].hex().upper()}" for i in range(0, len(units), 2))

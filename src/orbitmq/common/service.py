@@ -1,7 +1,7 @@
-"""Ordered start and stop of the parts of a process, and its life until a signal.
+"""Ordered start and stop of the parts of a process, and running it until a signal.
 
-Knows nothing of what the parts are. Invariant: what was started is stopped once, in reverse order; a stop that fails is logged and keeps
-no other from being stopped.
+Knows nothing about the parts. Invariant: every started part is stopped once, in reverse order; a
+failing stop is logged and does not prevent the others.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ log = logging.getLogger(__name__)
 Step = Callable[[], Awaitable[object] | object]
 
 
-class StopFailed(OrbitError):
-    """Parts that did not stop as they should; all others did."""
+class StopFailedError(OrbitError):
+    """Some parts failed to stop; all others stopped."""
 
 
-class StartFailed(OrbitError):
-    """A part that did not start; the ones before it were stopped again."""
+class StartFailedError(OrbitError):
+    """A part failed to start; the parts before it were stopped again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
+    """A named part with its start, stop and kill callables."""
+
     name: str
     start: Step | None
     stop: Step | None
@@ -43,37 +45,52 @@ class _Part:
 
 
 class Services:
-    """Parts with a start and a stop each, plain or async, in the order in which they need one another."""
+    """Parts with a plain or async start and stop, in dependency order."""
 
     def __init__(self) -> None:
         self._parts: list[_Part] = []
         self._started: list[_Part] = []
 
-    def add(self, name: str, *, start: Step | None = None, stop: Step | None = None, kill: Step | None = None) -> None:
-        """Add a part that is started after, and stopped before, those added already; `kill` lets go of it where that is not its `stop`."""
+    def add(
+        self,
+        name: str,
+        *,
+        start: Step | None = None,
+        stop: Step | None = None,
+        kill: Step | None = None,
+    ) -> None:
+        """Add a part that is started after, and stopped before, those added already; `kill`
+        releases it where that differs from `stop`.
+        """
         self._parts.append(_Part(name, start, stop, kill or stop))
 
     async def start(self) -> None:
-        """Start every part in order; if one fails, stop those that run and raise StartFailed with its name and the cause."""
+        """Start every part in order; if one fails, stop those that run and raise StartFailedError
+        with its name and the cause.
+        """
         for part in self._parts:
             try:
                 await _run(part.start)
             except BaseException as error:
-                with suppress(StopFailed):  # it is logged; why the start failed is what counts
+                with suppress(StopFailedError):  # logged already; the start failure is what matters
                     await self.stop()
                 if isinstance(error, Exception):
-                    raise StartFailed(f"{part.name} did not start: {describe(error)}") from error
+                    raise StartFailedError(
+                        f"{part.name} did not start: {describe(error)}"
+                    ) from error
                 raise
             self._started.append(part)
             log.debug("started part=%r", part.name)
 
     async def stop(self) -> None:
-        """Stop what runs, last started first; every stop is tried, and StopFailed says which did not succeed."""
+        """Stop the running parts, last started first; every stop is tried, and StopFailedError
+        names those that failed.
+        """
         if failures := await self._end(lambda part: part.stop):
-            raise StopFailed("; ".join(failures))
+            raise StopFailedError("; ".join(failures))
 
     async def kill(self) -> None:
-        """Let go of what runs, in the same order, as the end of the process would."""
+        """Release the running parts, in the same order, as the end of the process would."""
         await self._end(lambda part: part.kill)
 
     async def _end(self, step: Callable[[_Part], Step | None]) -> list[str]:
@@ -84,13 +101,20 @@ class Services:
                 await _run(step(part))
                 log.debug("stopped part=%r", part.name)
             except Exception as error:
-                log.error("stop_failed part=%r reason=%s", part.name, describe(error), exc_info=not isinstance(error, OrbitError))
+                log.error(
+                    "stop_failed part=%r reason=%s",
+                    part.name,
+                    describe(error),
+                    exc_info=not isinstance(error, OrbitError),
+                )
                 failures.append(f"{part.name}: {describe(error)}")
         return failures
 
 
 def describe(error: Exception) -> str:
-    """What an error says, and its kind when it says nothing or is not one of ours."""
+    """Return the message of an error, with its type if the message is empty or the error is not
+    ours.
+    """
     text = str(error)
     if isinstance(error, OSError) and error.filename is not None:
         return os_error_text(error)
@@ -106,11 +130,14 @@ async def _run(step: Step | None) -> None:
             await result
 
 
-async def run_until_signal(services: Services, *, ready: Callable[[], object] = lambda: None, with_parent: bool = False) -> None:
-    """Start `services`, call `ready`, stop them when SIGTERM or SIGINT comes; a signal during the start stops what has started.
+async def run_until_signal(
+    services: Services, *, ready: Callable[[], object] = lambda: None, with_parent: bool = False
+) -> None:
+    """Start `services`, call `ready`, and stop them on SIGTERM or SIGINT; a signal during the start
+    stops the started parts.
 
-    With `with_parent` the end of the process that started this one is such a signal too. The process is the services' own, and so is its
-    garbage collector (`short_collections.py`).
+    With `with_parent` the exit of the parent process counts as such a signal. The services own the
+    process and its garbage collector (`short_collections.py`).
     """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -128,7 +155,11 @@ async def run_until_signal(services: Services, *, ready: Callable[[], object] = 
 
     for number in signals:
         loop.add_signal_handler(number, on_signal, number)
-    watch = loop.create_task(_when_parent_ends(lambda: on_signal(signal.SIGTERM))) if with_parent else None
+    watch = (
+        loop.create_task(_when_parent_ends(lambda: on_signal(signal.SIGTERM)))
+        if with_parent
+        else None
+    )
     try:
         try:
             await services.start()
@@ -143,8 +174,8 @@ async def run_until_signal(services: Services, *, ready: Callable[[], object] = 
         ready()
         while not stopping.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), short_collections.LOOK_AT_ALL_S)
-            short_collections.look_at_all()
+                await asyncio.wait_for(stopping.wait(), short_collections.IDLE_CHECK_S)
+            short_collections.collect_when_idle()
         log.info("stopping signal=%s", received[0].name)
         await services.stop()
     finally:
@@ -159,19 +190,21 @@ async def _when_parent_ends(then: Callable[[], object]) -> None:
     parent = os.getppid()
     while True:
         await asyncio.sleep(PARENT_LOOKED_AFTER_S)
-        if os.getppid() != parent:  # its children belong to somebody else now
+        if os.getppid() != parent:  # the parent is gone: another process adopted this one
             log.info("parent_ended pid=%d", parent)
             then()
             return
 
 
 def raise_file_limit() -> int:
-    """Allow this process as many open files as the system lets it have without further rights; returns how many that is."""
+    """Raise the soft limit on open files as far as the system allows without privileges; return the
+    new limit.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (ValueError, OSError) as error:  # some systems say "no limit" and have one
+        except (ValueError, OSError) as error:  # some systems report "no limit" and have one
             log.warning("file_limit_kept limit=%d reason=%r", soft, error)
             return soft
     return hard

@@ -1,4 +1,6 @@
-"""The names that topics and groups of RocketMQ's own have, and the prefixes that say what a topic is for."""
+"""Names of RocketMQ's system topics and groups, and the prefixes that mark the purpose of
+a topic.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ DEAD_LETTER_PREFIX: Final = "%DLQ%"
 SYSTEM_PREFIX: Final = "rmq_sys_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
-PREDEFINED_GROUPS: Final = (  # which every broker has
+PREDEFINED_GROUPS: Final = (  # present on every broker
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
     "SELF_TEST_C_GROUP",
@@ -39,9 +41,30 @@ REPLY_SUFFIX: Final = "_REPLY_TOPIC"
 
 SYSTEM_TOPICS: Final = frozenset(
     {
-        *(SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC),
-        *(ROCKSDB_HALF_TOPIC, ROCKSDB_OP_HALF_TOPIC, AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC, CHECKPOINT_TOPIC),
+        *(
+            SCHEDULE_TOPIC,
+            HALF_TOPIC,
+            OP_HALF_TOPIC,
+            CHECK_MAX_TIME_TOPIC,
+            SELF_TEST_TOPIC,
+            OFFSET_MOVED_TOPIC,
+        ),
+        *(
+            ROCKSDB_HALF_TOPIC,
+            ROCKSDB_OP_HALF_TOPIC,
+            AUTO_CREATE_TOPIC,
+            BENCHMARK_TOPIC,
+            TRACE_TOPIC,
+            CHECKPOINT_TOPIC,
+        ),
     }
 )
-FORBIDDEN_TO_SEND: Final = (SYSTEM_TOPICS | {TIMER_TOPIC}) - {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC, CHECKPOINT_TOPIC}
-WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, CHECK_MAX_TIME_TOPIC})  # of messages that are for other topics
+FORBIDDEN_TO_SEND: Final = (SYSTEM_TOPICS | {TIMER_TOPIC}) - {
+    AUTO_CREATE_TOPIC,
+    BENCHMARK_TOPIC,
+    TRACE_TOPIC,
+    CHECKPOINT_TOPIC,
+}
+WAITING_TOPICS: Final = frozenset(
+    {SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, CHECK_MAX_TIME_TOPIC}
+)  # topics whose messages are meant for other topics

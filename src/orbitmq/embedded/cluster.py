@@ -1,7 +1,9 @@
-"""A whole cluster in this process's event loop: a name server and brokers that know it. Builds, starts and stops; no logic of its own.
+"""A whole cluster on this process's event loop: a name server and its brokers. Builds, starts and
+stops them; has no logic of its own.
 
-Ports that are not given are free ones, and a broker that comes back has those that it had; a store that is not given lies in a temporary
-folder and goes with the cluster. What a broker is, may be somebody else's choice (`make_broker`): a process of its own, for instance.
+Unset ports are free ones, and a restarted broker keeps its ports; an unset store is a temporary
+folder that is removed with the cluster. `make_broker` may provide another kind of broker, such as
+one in its own process.
 """
 
 from __future__ import annotations
@@ -16,40 +18,41 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.config import load_broker
+from orbitmq.broker.config.broker_config import load_broker
 from orbitmq.common.clock import Clock
 from orbitmq.common.config import load
 from orbitmq.common.service import Services
-from orbitmq.embedded.ports import KeptPort, free_port
+from orbitmq.embedded.ports import ReservedPort
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.name_server import NameServer
 
 log = logging.getLogger(__name__)
 
-__all__ = ["ClusterSettings", "EmbeddedBroker", "EmbeddedCluster", "broker_names", "free_port"]
+__all__ = ["ClusterSettings", "EmbeddedBroker", "EmbeddedCluster", "broker_names"]
 
-# Small files: an ephemeral store is opened in no time, and takes no more of the disk than it holds.
+# Small files: an ephemeral store opens at once, and uses no more disk than its content.
 _EPHEMERAL: Final[Mapping[str, str]] = {
     "mappedFileSizeCommitLog": str(64 << 20),
     "mappedFileSizeConsumeQueue": str(20 * 30_000),
     "maxHashSlotNum": "500000",
     "maxIndexNum": "2000000",
-    "brokerFastFailureEnable": "false",  # it shares a loop with those who test: how late that is says nothing of the broker
+    # The broker shares the loop with its tests, whose delays say nothing about the broker.
+    "brokerFastFailureEnable": "false",
 }
-# Who tries a cluster out, or tests with it, should not have to know first what a broker can be told to leave out.
+# Optional features that trials and tests expect to be on.
 _COMPLETE: Final[Mapping[str, str]] = {"enablePropertyFilter": "true"}
-_PORTS_APART: Final = 10  # of brokers whose ports follow from the first one's
+_PORTS_APART: Final = 10  # between the ports of consecutive brokers
 BROKERS_MAX: Final = len(string.ascii_lowercase)
 
 
 def broker_names(count: int) -> list[str]:
-    """broker-a, broker-b, …"""
+    """Return broker-a, broker-b, …"""
     assert 1 <= count <= BROKERS_MAX, count
     return [f"broker-{letter}" for letter in string.ascii_lowercase[:count]]
 
 
 class EmbeddedBroker(Protocol):
-    """What a broker of the cluster does; `Broker` does it."""
+    """A broker of the cluster; `Broker` is one."""
 
     async def start(self) -> None: ...
 
@@ -63,80 +66,95 @@ MakeBroker = Callable[[Mapping[str, str]], EmbeddedBroker]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """What is asked for; None and 0 leave it to the cluster."""
+    """Settings of an embedded cluster; None and 0 leave the choice to the cluster."""
 
     name_server_port: int = 0
-    broker_port: int = 0  # of the first; those of the others follow, at a distance
+    broker_port: int = 0  # of the first broker; the others follow at fixed distances
     host: str = "127.0.0.1"
-    second_hosts: Sequence[str] = ()  # where ports that are found for brokers are kept free too
-    store: Path | None = None  # of several brokers, each has a folder of its name in it
+    second_hosts: Sequence[str] = ()  # more addresses on which found ports are reserved
+    store: Path | None = None  # with several brokers, each has a subfolder with its name
     brokers: Sequence[str] = ("broker-a",)
-    broker: Mapping[str, str] = field(default_factory=dict)  # further keys of the brokers' configuration
-    name_server: Mapping[str, str] = field(default_factory=dict)  # and of the name server's
+    broker: Mapping[str, str] = field(default_factory=dict)  # more broker configuration keys
+    name_server: Mapping[str, str] = field(default_factory=dict)  # more name server keys
 
 
 class EmbeddedCluster:
-    """One name server and its brokers, from `start` to `stop`; a broker may be stopped or killed, and started again, in between."""
+    """One name server and its brokers, from `start` to `stop`; single brokers may be stopped,
+    killed and restarted in between.
+    """
 
-    def __init__(self, settings: ClusterSettings | None = None, clock: Clock | None = None, make_broker: MakeBroker | None = None) -> None:
+    def __init__(
+        self,
+        settings: ClusterSettings | None = None,
+        clock: Clock | None = None,
+        make_broker: MakeBroker | None = None,
+    ) -> None:
         self.settings = settings or ClusterSettings()
-        self.folder: Path | None = None  # of everything, while it is there
+        self.folder: Path | None = None  # of all files, while the cluster runs
         self.name_server: NameServer | None = None
         self._clock = clock
         self._make_broker = make_broker or self._in_this_process
         self._services = Services()
-        self._keys: dict[str, Mapping[str, str]] = {}  # of each broker's configuration
+        self._keys: dict[str, Mapping[str, str]] = {}  # configuration of each broker
         self._running: dict[str, EmbeddedBroker] = {}
-        self._kept_ports: dict[str, KeptPort] = {}
+        self._reserved_ports: dict[str, ReservedPort] = {}
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     @property
     def name_server_address(self) -> str:
+        """The address of the name server."""
         assert self.name_server is not None, "the cluster is not started"
         return f"{self.settings.host}:{self.name_server.address[1]}"
 
     @property
     def broker_address(self) -> str:
-        """Of the first broker."""
+        """The address of the first broker."""
         return self.address(self.settings.brokers[0])
 
     def address(self, name: str) -> str:
-        """Where clients are told to connect to a broker."""
+        """Return the address that a broker advertises to clients."""
         keys = self._keys[name]
         return f"{keys['brokerIP1']}:{keys['listenPort']}"
 
     @property
     def broker(self) -> EmbeddedBroker | None:
-        """The first broker, while it runs."""
+        """The first broker, if it is running."""
         return self._running.get(self.settings.brokers[0])
 
     @property
     def running(self) -> Mapping[str, EmbeddedBroker]:
-        """The brokers that run, by name."""
+        """The running brokers, by name."""
         return self._running
 
     @property
     def store(self) -> Path:
-        """Where the first broker keeps messages."""
+        """The store folder of the first broker."""
         return self.store_of(self.settings.brokers[0])
 
     def store_of(self, name: str) -> Path:
-        """Where a broker keeps messages."""
+        """Return the store folder of a broker."""
         return Path(self._keys[name]["storePathRootDir"])
 
     @property
     def is_ephemeral(self) -> bool:
+        """Whether the store is temporary."""
         return self.settings.store is None
 
     async def start(self) -> None:
-        """Start the name server, then the brokers; nothing stays when one of them does not start."""
+        """Start the name server, then the brokers; a failure leaves nothing running."""
         services, names = self._services, self.settings.brokers
         services.add("folder", start=self._make_folder, stop=self._remove_folder)
         services.add("name server", start=self._start_name_server, stop=self._stop_name_server)
         for number, name in enumerate(names):
-            services.add(f"ports of {name}", start=partial(self._give_place, number, name), stop=partial(self._give_back_ports, name))
+            services.add(
+                f"ports of {name}",
+                start=partial(self._assign_address, number, name),
+                stop=partial(self._release_ports, name),
+            )
             called = "broker" if len(names) == 1 else name
-            services.add(called, start=partial(self.start_broker, name), stop=partial(self.stop_broker, name))
+            services.add(
+                called, start=partial(self.start_broker, name), stop=partial(self.stop_broker, name)
+            )
         await services.start()
 
     async def stop(self) -> None:
@@ -144,19 +162,19 @@ class EmbeddedCluster:
         await self._services.stop()
 
     async def start_broker(self, name: str) -> None:
-        """Start a broker that does not run, where it was."""
+        """Start a stopped broker on its former ports and store."""
         assert name not in self._running, f"{name} runs already"
         broker = self._make_broker(self._keys[name])
         await broker.start()
         self._running[name] = broker
 
     async def stop_broker(self, name: str) -> None:
-        """Stop a broker, unless it does not run."""
+        """Stop a broker if it is running."""
         if (broker := self._running.pop(name, None)) is not None:
             await broker.stop()
 
     async def kill_broker(self, name: str) -> None:
-        """End a broker without its knowing, unless it does not run."""
+        """Kill a broker without a shutdown, if it is running."""
         if (broker := self._running.pop(name, None)) is not None:
             await broker.kill()
 
@@ -173,7 +191,7 @@ class EmbeddedCluster:
 
     async def _start_name_server(self) -> None:
         settings = self.settings
-        assert self.folder is not None, "the folder comes first"
+        assert self.folder is not None, "the folder is made first"
         flags = {
             "listenPort": str(settings.name_server_port),
             "bindAddress": settings.host,
@@ -188,15 +206,17 @@ class EmbeddedCluster:
         assert self.name_server is not None, "it was started"
         await self.name_server.stop()
 
-    def _give_place(self, number: int, name: str) -> None:
-        """Say where a broker is, on the network and on disk."""
+    def _assign_address(self, number: int, name: str) -> None:
+        """Configure a broker's ports and store folder."""
         settings = self.settings
-        assert self.folder is not None, "the folder comes first"
+        assert self.folder is not None, "the folder is made first"
         if settings.broker_port:
             port = settings.broker_port + number * _PORTS_APART
         else:
-            self._kept_ports[name] = kept = KeptPort(settings.host, *settings.second_hosts)
-            port = kept.port
+            self._reserved_ports[name] = reserved = ReservedPort(
+                settings.host, *settings.second_hosts
+            )
+            port = reserved.port
         folder = self.folder if len(settings.brokers) == 1 else self.folder / name
         self._keys[name] = {
             "brokerName": name,
@@ -209,9 +229,9 @@ class EmbeddedCluster:
             **settings.broker,
         }
 
-    def _give_back_ports(self, name: str) -> None:
-        if (kept := self._kept_ports.pop(name, None)) is not None:
-            kept.close()
+    def _release_ports(self, name: str) -> None:
+        if (reserved := self._reserved_ports.pop(name, None)) is not None:
+            reserved.close()
 
     def _in_this_process(self, keys: Mapping[str, str]) -> Broker:
         loaded = load_broker(flags=dict(keys))

@@ -1,4 +1,4 @@
-"""Ports for brokers: free ones are found, and kept for as long as somebody may come back to them."""
+"""Finds free ports for brokers, and reserves them until they are no longer needed."""
 
 from __future__ import annotations
 
@@ -7,21 +7,16 @@ from typing import Final
 
 from orbitmq.common.errors import ConfigurationError
 
-FAST: Final = -2  # the distance from a broker's port to its fast one
+FAST: Final = -2  # offset of a broker's fast port from its main port
 REPLICATION: Final = 1
 _TRIES: Final = 50
 
 
-def free_port(*hosts: str) -> int:
-    """A port on which nothing listens, nor on the two that a broker takes beside it."""
-    with KeptPort(*hosts) as kept:
-        return kept.port
+class ReservedPort:
+    """A port, with those beside it, that is free on all given addresses and reserved until `close`.
 
-
-class KeptPort:
-    """A port that is free on every one of some addresses, and those beside it, which nobody else gets until `close`.
-
-    They are bound and not listened on: whoever connects is refused, and a server that binds them with SO_REUSEADDR may.
+    The ports are bound but not listened on: connections are refused, and a server that binds them
+    with SO_REUSEADDR may use them.
     """
 
     def __init__(self, *hosts: str) -> None:
@@ -30,22 +25,29 @@ class KeptPort:
         for _ in range(_TRIES):
             try:
                 self.port = port = self._bind(first, 0)
-                for host, distances in [(first, (FAST, REPLICATION)), *((other, (0, FAST, REPLICATION)) for other in others)]:
+                for host, distances in [
+                    (first, (FAST, REPLICATION)),
+                    *((other, (0, FAST, REPLICATION)) for other in others),
+                ]:
                     for distance in distances:
                         self._bind(host, port + distance)
             except (OSError, OverflowError):
                 self.close()
             else:
                 return
-        raise ConfigurationError(f"no free port was found on {' and '.join(hosts)} in {_TRIES} tries; give one with --broker-port")
+        raise ConfigurationError(
+            f"no free port was found on {' and '.join(hosts)} in {_TRIES} attempts: choose one with"
+            " --broker-port"
+        )
 
-    def __enter__(self) -> KeptPort:
+    def __enter__(self) -> ReservedPort:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
+        """Release the ports."""
         for each in self._sockets:
             each.close()
         self._sockets.clear()

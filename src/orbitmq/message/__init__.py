@@ -1,1 +1,3 @@
-"""The message: as a producer gives it, as it is stored and sent, and the texts and numbers that belong to it."""
+"""The message: as producers send it, as it is stored and delivered, and the formats of
+its parts.
+"""

@@ -1,9 +1,10 @@
-"""What the records of transactions say: half messages and their copies, and op records, which say that they ended.
+"""The records of transactions: half messages, their copies, and op records, which mark them as
+ended.
 
-A half message waits in queue 0 of the half topic; its place there, the queue offset that it had at first, names its transaction for good
-("root"). Whenever its producer is asked it is stored once more, as a copy that says its root. An op record names the half messages that
-ended: queue offsets in decimal, each with a comma behind it; one of 4.9 has a single one and no comma.
-Invariant: the root can be read off any copy alone.
+A half message is held in queue 0 of the half topic; its original queue offset there, the "root",
+identifies its transaction for good. Each check of its producer stores it again, as a copy that
+carries the root. An op record lists ended half messages: decimal queue offsets, each followed by a
+comma; 4.9 writes a single one without a comma. Invariant: the root can be read from any copy alone.
 """
 
 from __future__ import annotations
@@ -16,25 +17,28 @@ from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.stored_message import StoredMessage
 
 QUEUE_ID: Final = 0  # of the half topic and of the op topic
-OFFSETS_GROUP: Final = "CID_RMQ_SYS_TRANS"  # whose committed offsets say how far both are done with
+OFFSETS_GROUP: Final = "CID_RMQ_SYS_TRANS"  # its committed offsets are the progress in both topics
 ENDED_TAG: Final = "d"
 SEPARATOR: Final = ","
-PROPERTIES_ROOM: Final = 128  # bytes, for what copies of a half message say
+PROPERTIES_ROOM: Final = 128  # bytes reserved for the properties that copies add
 _LONG_DIGITS: Final = 19
 
 
 class Half(NamedTuple):
-    """What is known of a half message without reading it again."""
+    """The state of a half message that is known without reading it again."""
 
-    root: int  # the queue offset that it had at first
-    offset: int  # the queue offset of its newest copy
-    log_offset: int  # where that is
-    since_ms: int  # when it came; of a copy, when it was born by its producer's clock, unless that is ahead of ours
-    checks: int  # how often its producer was asked
-    immunity_s: int | None  # how long it wants to be left alone; None: as long as any
-    group: str  # of its producer
-    topic: str  # where it belongs
-    is_doubtful: bool = False  # from before a start: it may be committed, if the word of that was lost
+    root: int  # its original queue offset
+    offset: int  # queue offset of its newest copy
+    log_offset: int  # log offset of that copy
+    # Arrival time; of a copy, the born time by its producer's clock unless that is in the future.
+    since_ms: int
+    checks: int  # number of checks sent to its producer
+    immunity_s: int | None  # requested time without checks; None: the default
+    group: str  # producer group
+    topic: str  # real topic
+    is_doubtful: bool = (
+        False  # from before a restart: possibly committed, if the op record was lost
+    )
 
     @classmethod
     def of(cls, stored: StoredMessage) -> Half:
@@ -44,7 +48,11 @@ class Half(NamedTuple):
             root=root,
             offset=stored.queue_offset,
             log_offset=stored.log_offset,
-            since_ms=stored.store_time_ms if root == stored.queue_offset else min(stored.born_time_ms, stored.store_time_ms),
+            since_ms=(
+                stored.store_time_ms
+                if root == stored.queue_offset
+                else min(stored.born_time_ms, stored.store_time_ms)
+            ),
             checks=number(found.get(properties.TRANSACTION_CHECK_TIMES)) or 0,
             immunity_s=number(found.get(properties.CHECK_IMMUNITY_TIME_S)),
             group=found.get(properties.PRODUCER_GROUP, ""),
@@ -53,7 +61,7 @@ class Half(NamedTuple):
 
     @classmethod
     def sent(cls, record: RecordCursor) -> Half | None:
-        """The same of a record; None when it is a copy, which producers do not send."""
+        """Return the half message of a record; None for a copy, which producers never send."""
         if record.property(properties.PREPARED_QUEUE_OFFSET) is not None:
             return None
         return cls(
@@ -68,22 +76,24 @@ class Half(NamedTuple):
         )
 
     def immunity_ms(self, timeout_ms: int) -> int:
-        """For how long after it came nobody is asked, if those that want nothing else are left alone for `timeout_ms`."""
+        """Return for how long after its arrival it is not checked; `timeout_ms` unless it requests
+        otherwise.
+        """
         return timeout_ms if self.immunity_s is None else self.immunity_s * 1000
 
 
 def root_of(half: StoredMessage) -> int:
-    """The queue offset that a half message, of which this may be a copy, had at first."""
+    """Return the original queue offset of a half message or of a copy of one."""
     return _root(half.properties(), half.queue_offset)
 
 
 def is_copy(half: StoredMessage) -> bool:
-    """Whether the broker stored it, not a producer."""
+    """Return whether the broker stored it as a copy, rather than a producer."""
     return properties.PREPARED_QUEUE_OFFSET in half.properties()
 
 
 def ended_offsets(op: StoredMessage) -> list[int]:
-    """The half messages that an op record says have ended; what of it cannot be read is left out."""
+    """Return the half messages that an op record marks as ended, ignoring malformed parts."""
     if op.properties().get(properties.TAGS) != ENDED_TAG:
         return []
     numbers = map(number, op.body.decode("ascii", "replace").split(SEPARATOR))
@@ -91,8 +101,12 @@ def ended_offsets(op: StoredMessage) -> list[int]:
 
 
 def number(text: str | None) -> int | None:
-    """The number that a text says, from 0 on; None when it says none."""
-    return int(text) if text is not None and len(text) <= _LONG_DIGITS and text.isascii() and text.isdigit() else None
+    """Return the non-negative number in a text, or None."""
+    return (
+        int(text)
+        if text is not None and len(text) <= _LONG_DIGITS and text.isascii() and text.isdigit()
+        else None
+    )
 
 
 def _root(found: Mapping[str, str], offset: int) -> int:

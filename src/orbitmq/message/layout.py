@@ -1,21 +1,25 @@
-"""The numbers of the stored record that its writer, its reader and their callers share; docs/format/record.md has the whole table."""
+"""Constants of the stored record shared by its writer, its reader and their callers;
+docs/format/record.md has the whole table.
+"""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-MAGIC_V1 = 0xDAA320A7  # the length of the topic has one byte
-MAGIC_V2 = 0xDAA320AB  # … two
-MAGIC_BLANK = 0xCBD43194  # nothing more in this file
+MAGIC_V1 = 0xDAA320A7  # one-byte topic length
+MAGIC_V2 = 0xDAA320AB  # two-byte topic length
+MAGIC_BLANK = 0xCBD43194  # the rest of the file is blank
 BLANK_SIZE = 8
-SIZE_MIN = 91  # of a record: no body, no topic, no properties, both hosts IPv4
+SIZE_MIN = 91  # a record without body, topic and properties, both hosts IPv4
 TOPIC_SIZE_V1_MAX = 127
 PROPERTIES_SIZE_MAX = 32767
 CRC_PROPERTY_SIZE = 20
 
 
 class Flaw(IntEnum):
-    """Why bytes are not a record. The size of a flawed record is known only where its frame was right: LENGTHS."""
+    """Why bytes are not a valid record. A flawed record's size is known only if its framing was
+    valid: LENGTHS.
+    """
 
     CUT = -1
     MAGIC = -2

@@ -1,23 +1,18 @@
-"""The type of a message, as metrics label it: what its properties ask of the broker, in the original's order. Values only."""
+"""The type of a message, as metrics label it, derived from its properties in the original's order.
+Values only.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final
 
 from orbitmq.message import properties
-
-_DELAYED: Final = (
-    properties.DELAY,
-    properties.TIMER_DELIVER_MS,
-    properties.TIMER_DELAY_SEC,
-    properties.TIMER_DELAY_MS,
-)
+from orbitmq.message.property_rules import DELAYING
 
 
 class MessageType(Enum):
-    """Types by the value of their label."""
+    """Message types; the values are their metric labels."""
 
     NORMAL = "normal"
     FIFO = "fifo"
@@ -26,9 +21,9 @@ class MessageType(Enum):
 
 
 def message_type(found: Mapping[str, str]) -> MessageType:
-    """The type of a message that is sent with these properties."""
+    """Return the type of a message sent with these properties."""
     if found.get(properties.TRANSACTION_PREPARED, "").lower() == "true":
         return MessageType.TRANSACTION
     if properties.SHARDING_KEY in found:
         return MessageType.FIFO
-    return MessageType.DELAY if any(name in found for name in _DELAYED) else MessageType.NORMAL
+    return MessageType.DELAY if any(name in found for name in DELAYING) else MessageType.NORMAL

@@ -1,7 +1,8 @@
-"""The properties of a message: one text, `name 0x01 value 0x02` repeated, without any escape.
+"""The properties of a message: one text, `name 0x01 value 0x02` repeated, without escapes.
 
-Reading drops what is not a whole property: no 0x01, an empty name, an empty value. Of two properties of a name the last counts.
-Writing refuses what would read as something else. The bytes are the UTF-8 of the text.
+Reading drops incomplete properties: no 0x01, an empty name, an empty value. Of properties with the
+same name the last counts. Writing refuses properties that would read differently. The bytes are the
+UTF-8 of the text.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from orbitmq.common.errors import MessageIllegal
+from orbitmq.common.errors import InvalidMessageError
 
 NAME_END = "\x01"
 VALUE_END = "\x02"
-KEY_SEPARATOR = " "  # between the index keys of KEYS
+KEY_SEPARATOR = " "  # separates the index keys in KEYS
 
 KEYS = "KEYS"
 TAGS = "TAGS"
@@ -82,35 +83,42 @@ DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 
 # fmt: off
-RESERVED = frozenset((  # what a client refuses as the name of a property of the user
-    KEYS, TAGS, WAIT, DELAY, RETRY_TOPIC, REAL_TOPIC, REAL_QUEUE_ID, TRANSACTION_PREPARED, PRODUCER_GROUP, MIN_OFFSET, MAX_OFFSET,
-    BUYER_ID, MQ2_FLAG, TRANSFER_FLAG, CORRECTION_FLAG, ORIGIN_MESSAGE_ID, ORIGIN_GROUP, RECONSUME_TIME, MAX_RECONSUME_TIMES,
-    MSG_REGION, TRACE_ON, UNIQUE_KEY, EXTEND_UNIQUE_INFO, DUPLICATION_INFO, CONSUME_START_TIME, PRIORITY, PREPARED_QUEUE_OFFSET,
-    INSTANCE_ID, CORRELATION_ID, REPLY_TO_CLIENT, TTL, ARRIVE_TIME, PUSH_REPLY_TIME, CLUSTER, MESSAGE_TYPE, POP_CK, POP_CK_OFFSET,
-    FIRST_POP_TIME, LITE_TOPIC, INNER_MULTI_QUEUE_OFFSET, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_ENQUEUE_MS,
-    TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES, TIMER_OUT_MS, TIMER_DEL_UNIQUE_KEY, TIMER_DELAY_LEVEL, BORN_HOST, BORN_TIMESTAMP, CRC32,
+RESERVED = frozenset((  # names that clients refuse for user properties
+    KEYS, TAGS, WAIT, DELAY, RETRY_TOPIC, REAL_TOPIC, REAL_QUEUE_ID, TRANSACTION_PREPARED,
+    PRODUCER_GROUP, MIN_OFFSET, MAX_OFFSET,
+    BUYER_ID, MQ2_FLAG, TRANSFER_FLAG, CORRECTION_FLAG, ORIGIN_MESSAGE_ID, ORIGIN_GROUP,
+    RECONSUME_TIME, MAX_RECONSUME_TIMES,
+    MSG_REGION, TRACE_ON, UNIQUE_KEY, EXTEND_UNIQUE_INFO, DUPLICATION_INFO, CONSUME_START_TIME,
+    PRIORITY, PREPARED_QUEUE_OFFSET,
+    INSTANCE_ID, CORRELATION_ID, REPLY_TO_CLIENT, TTL, ARRIVE_TIME, PUSH_REPLY_TIME, CLUSTER,
+    MESSAGE_TYPE, POP_CK, POP_CK_OFFSET,
+    FIRST_POP_TIME, LITE_TOPIC, INNER_MULTI_QUEUE_OFFSET, TIMER_DELAY_SEC, TIMER_DELAY_MS,
+    TIMER_DELIVER_MS, TIMER_ENQUEUE_MS,
+    TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES, TIMER_OUT_MS, TIMER_DEL_UNIQUE_KEY, TIMER_DELAY_LEVEL,
+    BORN_HOST, BORN_TIMESTAMP, CRC32,
     DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID,
 ))
 # fmt: on
 
-# What applications do not write: that, and what brokers and clients write beside it.
+# Names that applications do not write: those, and what brokers and clients add themselves.
 OWN = RESERVED | frozenset((
-    INNER_NUM, INNER_BASE, TRANSACTION_ID, TRANSACTION_CHECK_TIMES, CHECK_IMMUNITY_TIME_S, FORWARD_QUEUE_ID, REDIRECT,
+    INNER_NUM, INNER_BASE, TRANSACTION_ID, TRANSACTION_CHECK_TIMES, CHECK_IMMUNITY_TIME_S,
+    FORWARD_QUEUE_ID, REDIRECT,
 ))  # fmt: skip
 
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 
 
 def decode_text(raw: bytes) -> str:
-    """The text of UTF-8 bytes; what is malformed reads as U+FFFD, as often as in Java."""
+    """Decode UTF-8; malformed bytes become U+FFFD, as many as in Java."""
     try:
         return raw.decode()
-    except UnicodeDecodeError:  # one mark for an encoded surrogate, where Python would set three
+    except UnicodeDecodeError:  # one mark per encoded surrogate, where Python would set three
         return _ENCODED_SURROGATE.sub("\ufffd".encode(), raw).decode("utf-8", "replace")
 
 
 def parse(properties: str | bytes) -> dict[str, str]:
-    """The properties of a text, or of its bytes, by name."""
+    """Return the properties of a text, or of its bytes, by name."""
     text = decode_text(properties) if isinstance(properties, bytes) else properties
     found = {}
     for piece in text.split(VALUE_END):
@@ -121,40 +129,59 @@ def parse(properties: str | bytes) -> dict[str, str]:
 
 
 def write(properties: Mapping[str, str | None]) -> str:
-    """The text of `properties`; those whose value is None are left out, an empty value is written and will not be read."""
+    """Return the text of `properties`; None values are omitted, an empty value is written but not
+    read back.
+    """
     parts: list[str] = []
     for name, value in properties.items():
         if value is None:
             continue
         if NAME_END in name or VALUE_END in name or VALUE_END in value:
-            raise MessageIllegal(f"property {name!r}={value!r} holds a separator (U+0001 or U+0002) that would cut it; take it out")
+            raise InvalidMessageError(
+                f"property {name!r}={value!r} holds a separator (U+0001 or U+0002) that would cut"
+                " it; take it out"
+            )
         parts += (name, NAME_END, value, VALUE_END)
     return "".join(parts)
 
 
 def encode(properties: Mapping[str, str | None]) -> bytes:
-    """The bytes of `properties` as a record holds them; a lone surrogate, which UTF-8 has no bytes for, becomes `?`."""
+    """Return the bytes of `properties` as a record stores them; a lone surrogate, not encodable in
+    UTF-8, becomes `?`.
+    """
     return write(properties).encode("utf-8", "replace")
 
 
 def without(properties: bytes, name: str) -> bytes:
-    """The bytes without any property called `name`; all others, whole or not, stay as they are."""
+    """Return the bytes without any property called `name`; all others, complete or not, are kept
+    unchanged.
+    """
     prefix = (name + NAME_END).encode()
     if prefix not in properties:
         return properties
     end = VALUE_END.encode()
     pieces = properties.split(end)
     kept = [piece for piece in pieces if not piece.startswith(prefix)]
-    if pieces[-1].startswith(prefix) and kept:  # the last one had no end of its own; the one before it keeps its end
+    if (
+        pieces[-1].startswith(prefix) and kept
+    ):  # the last one was not terminated; its predecessor keeps its terminator
         kept.append(b"")
     return end.join(kept)
 
 
 def closed(properties: bytes) -> bytes:
-    """The bytes with the end mark that a last property may lack, so that another can follow."""
-    return properties if not properties or properties.endswith(VALUE_END.encode()) else properties + VALUE_END.encode()
+    """Return the bytes with the terminator that the last property may lack, so that another can
+    follow.
+    """
+    return (
+        properties
+        if not properties or properties.endswith(VALUE_END.encode())
+        else properties + VALUE_END.encode()
+    )
 
 
 def extended(properties: bytes, more: Mapping[str, str | None]) -> bytes:
-    """The bytes with `more` behind them: there they win over properties of the same name."""
+    """Return the bytes with `more` appended, which takes precedence over properties of the same
+    name.
+    """
     return closed(properties) + encode(more)

@@ -1,6 +1,7 @@
-"""Recall handles: what a producer is told of a message that comes later, and by which it takes it back (RocketMQ 5.3 and later).
+"""Recall handles: returned to the producer of a scheduled message, and used to recall it (RocketMQ
+5.3 and later).
 
-`v1 topic broker time id`, in URL-safe Base64. Knows nothing of whether the message is still there.
+`v1 topic broker time id`, in URL-safe Base64. Does not know whether the message still exists.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final, NamedTuple
 
-from orbitmq.common.errors import MessageIllegal
+from orbitmq.common.errors import InvalidMessageError
 
 _VERSION: Final = "v1"
-_SHOWN_MAX: Final = 100  # characters of what is none, in errors
+_SHOWN_MAX: Final = 100  # characters of an invalid handle shown in errors
 
 
 class RecallHandle(NamedTuple):
-    """What a handle says; `deliver_at_ms` is when the message would come, and `msg_id` its producer's id of it."""
+    """The parts of a recall handle; `deliver_at_ms` is the delivery time, `msg_id` the producer's
+    message id.
+    """
 
     topic: str
     broker_name: str
@@ -25,16 +28,25 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> RecallHandle:
-        """The parts of a handle; MessageIllegal when `text` is none."""
+        """Return the parts of a handle; raise InvalidMessageError if `text` is not one."""
         try:
-            version, topic, broker_name, time_text, msg_id = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode().split(" ")
+            version, topic, broker_name, time_text, msg_id = (
+                urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode().split(" ")
+            )
             deliver_at_ms = int(time_text)
         except (binascii.Error, ValueError):
             version = ""
         if version != _VERSION:
-            raise MessageIllegal(f"{text[:_SHOWN_MAX]!r} is no recall handle; take the one of the SendResult of a message that comes later")
+            raise InvalidMessageError(
+                f"{text[:_SHOWN_MAX]!r} is not a recall handle; use the one of the SendResult of a"
+                " scheduled message"
+            )
         return cls(topic, broker_name, deliver_at_ms, msg_id)
 
     def text(self) -> str:
-        """The handle as producers get it."""
-        return urlsafe_b64encode(" ".join((_VERSION, self.topic, self.broker_name, str(self.deliver_at_ms), self.msg_id)).encode()).decode()
+        """Return the handle as producers receive it."""
+        return urlsafe_b64encode(
+            " ".join(
+                (_VERSION, self.topic, self.broker_name, str(self.deliver_at_ms), self.msg_id)
+            ).encode()
+        ).decode()

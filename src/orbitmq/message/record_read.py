@@ -1,7 +1,10 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel: reads stored records, docs/format/record.md, where they lie: in a file mapping, a batch buffer, an answer's body.
+# mypy: disallow-untyped-decorators=False, warn-return-any=False
+"""Kernel: reads stored records (docs/format/record.md) in place: in a file mapping, a batch buffer,
+a response body.
 
-A cursor is moved from record to record and makes no object per record. Whatever the bytes are, it stays inside them.
+A cursor moves from record to record without creating an object per record. It never reads outside
+the buffer, whatever the bytes.
 """
 
 from typing import Self
@@ -31,20 +34,32 @@ if cython.compiled:
     from cython.cimports.orbitmq.message.tags import utf8_hash
 else:
     from orbitmq.common.crc import crc
-    from orbitmq.common.mem import address, find, get32, same, signed16, signed32, signed64, text, text_bytes, utf8, utf8_size
+    from orbitmq.common.mem import (
+        address,
+        find,
+        get32,
+        same,
+        signed16,
+        signed32,
+        signed64,
+        text,
+        text_bytes,
+        utf8,
+        utf8_size,
+    )
     from orbitmq.message.tags import utf8_hash
 
 MAGIC_V1 = cython.declare(cython.uint, layout.MAGIC_V1)
 MAGIC_V2 = cython.declare(cython.uint, layout.MAGIC_V2)
 MAGIC_BLANK = cython.declare(cython.uint, layout.MAGIC_BLANK)
 BLANK_SIZE = cython.declare(cython.Py_ssize_t, layout.BLANK_SIZE)
-BODY_AT_MIN = cython.declare(cython.Py_ssize_t, 88)  # where the body begins when both hosts are IPv4
-V6_MORE = cython.declare(cython.Py_ssize_t, 12)  # bytes that an IPv6 host takes more than an IPv4 one
+BODY_AT_MIN = cython.declare(cython.Py_ssize_t, 88)  # offset of the body if both hosts are IPv4
+V6_MORE = cython.declare(cython.Py_ssize_t, 12)  # extra bytes of an IPv6 host
 BORN_HOST_V6 = cython.declare(cython.int, 0x10)
 STORE_HOST_V6 = cython.declare(cython.int, 0x20)
 VALUE_END = cython.declare(cython.int, 2)
 NAME_END = cython.declare(cython.int, 1)
-CRC_MASK = cython.declare(cython.uint, 0x7FFFFFFF)  # what is stored of a checksum
+CRC_MASK = cython.declare(cython.uint, 0x7FFFFFFF)  # the bits of a checksum that are stored
 TAGS_NAME = cython.declare(bytes, TAGS.encode())
 CRC_PREFIX = cython.declare(bytes, f"{CRC32}\x01".encode())
 CRC_PROPERTY_SIZE = cython.declare(cython.Py_ssize_t, layout.CRC_PROPERTY_SIZE)
@@ -58,10 +73,11 @@ RECORD_CRC = cython.declare(cython.int, layout.Flaw.RECORD_CRC)
 
 
 class RecordCursor:
-    """One record at a time: `read` moves the cursor there, then the fields are those of that record.
+    """Reads one record at a time: after `read`, the fields are those of the record.
 
-    The fields mean something only after `read` returned a size. The cursor holds on to the buffer until the next `read`.
-    `…_at` are offsets in the buffer. `body_crc` is what was stored, not what the body has.
+    The fields are valid only after `read` returned a size. The cursor references the buffer until
+    the next `read`. `…_at` are offsets in the buffer. `body_crc` is the stored checksum, not that
+    of the actual body.
     """
 
     __slots__ = (
@@ -90,9 +106,15 @@ class RecordCursor:
     def __init__(self) -> None:
         self.buffer: Buffer = b""
         self.whole = False
-        self.at = self.size = self.body_at = self.topic_at = self.properties_at = self.properties_size = 0
-        self.body_size = self.topic_size = self.body_crc = self.queue_id = self.flag = self.sys_flag = self.reconsume_times = 0
-        self.queue_offset = self.log_offset = self.born_time_ms = self.store_time_ms = self.prepared_offset = 0
+        self.at = self.size = self.body_at = self.topic_at = self.properties_at = (
+            self.properties_size
+        ) = 0
+        self.body_size = self.topic_size = self.body_crc = self.queue_id = self.flag = (
+            self.sys_flag
+        ) = self.reconsume_times = 0
+        self.queue_offset = self.log_offset = self.born_time_ms = self.store_time_ms = (
+            self.prepared_offset
+        ) = 0
 
     def read(
         self,
@@ -102,10 +124,11 @@ class RecordCursor:
         check_body: cython.bint = True,
         check_record: cython.bint = False,
     ) -> int:
-        """Move to the record at buffer[at:end]: its size, 0 when the rest of the file is blank, or a `Flaw` (below 0).
+        """Move to the record at buffer[at:end]. Returns its size, 0 if the rest of the file is
+        blank, or a `Flaw` (negative).
 
-        `check_body` compares the body's checksum, `check_record` that of the whole record, which must have one then. `size` is
-        that of the record even if it is flawed, as far as it can be believed, else 0.
+        `check_body` verifies the checksum of the body, `check_record` that of the whole record,
+        which must then have one. `size` is set even for a flawed record if it is plausible, else 0.
         """
         p: cython.p_const_uchar = address(buffer)
         if at < 0 or at > end or end > len(buffer):
@@ -115,26 +138,28 @@ class RecordCursor:
 
     @classmethod
     def on(cls, record: Buffer) -> Self:
-        """A cursor on a record, which is all of the buffer; its body is not looked at."""
+        """Return a cursor on a record that fills the whole buffer; the body is not checked."""
         cursor = cls()
         size = cursor.read(record, 0, len(record), False)
         assert size == len(record), "it is a whole record"
         return cursor
 
     def topic(self) -> bytes:
-        """The name of the topic."""
+        """Return the topic name."""
         return text_bytes(pointer(self), self.topic_at, self.topic_size)
 
     def body(self) -> bytes:
-        """The body as it is stored: compressed if the system flag says so."""
+        """Return the body as stored: compressed if the system flag says so."""
         return text_bytes(pointer(self), self.body_at, self.body_size)
 
     def properties(self) -> bytes:
-        """The text of all properties, in UTF-8."""
+        """Return the text of all properties, in UTF-8."""
         return text_bytes(pointer(self), self.properties_at, self.properties_size)
 
     def property(self, name: str) -> str | None:
-        """The value of the last property of that name, None when there is none; the same as `properties.parse` would find."""
+        """Return the value of the last property with this name, or None; the same as
+        `properties.parse` finds.
+        """
         p: cython.p_const_uchar = pointer(self)
         end: cython.Py_ssize_t = self.properties_at + self.properties_size
         value: cython.Py_ssize_t = value_at(p, self.properties_at, end, utf8(name), utf8_size(name))
@@ -147,23 +172,23 @@ class RecordCursor:
             return decode_text(text_bytes(p, value, size))
 
     def tags_code(self) -> int:
-        """The code of the record's tags, as its entry in a consume queue has it."""
+        """Return the tags code of the record, as its consume queue entry holds it."""
         p: cython.p_const_uchar = pointer(self)
         end: cython.Py_ssize_t = self.properties_at + self.properties_size
         value: cython.Py_ssize_t = value_at(p, self.properties_at, end, TAGS_NAME, len(TAGS_NAME))
         return 0 if value < 0 else utf8_hash(p, value, find(p, value, end, VALUE_END))
 
     def born_host(self) -> bytes:
-        """Who sent the message: 8 or 20 bytes."""
+        """Return the host that sent the message: 8 or 20 bytes."""
         return text_bytes(pointer(self), self.at + 48, 20 if self.sys_flag & BORN_HOST_V6 else 8)
 
     def store_host(self) -> bytes:
-        """Who stored the message first: 8 or 20 bytes."""
+        """Return the host that first stored the message: 8 or 20 bytes."""
         size: cython.Py_ssize_t = 20 if self.sys_flag & STORE_HOST_V6 else 8
         return text_bytes(pointer(self), self.body_at - 16 - size, size)
 
     def message(self) -> StoredMessage:
-        """The whole record as a value of its own."""
+        """Return the whole record as a value."""
         return tuple.__new__(
             StoredMessage,
             (
@@ -196,9 +221,9 @@ def move(
     check_body: cython.bint,
     check_record: cython.bint,
 ) -> cython.Py_ssize_t:
-    """What `read` does, for kernels that go over many records of one buffer.
+    """Do what `read` does, for kernels that scan many records of one buffer.
 
-    They have set `cursor.buffer`, `p` is where it begins, and [at, end) lies within it.
+    The caller has set `cursor.buffer`; `p` points to its first byte, and [at, end) lies within it.
     """
     cursor.at = at
     cursor.size = 0
@@ -276,7 +301,7 @@ def move(
 
 @cython.cfunc
 def pointer(cursor: RecordCursor) -> cython.p_const_uchar:
-    """Where the bytes of the cursor's buffer begin, if its record still lies in them."""
+    """Return a pointer to the cursor's buffer if the record still lies within it."""
     if not cursor.whole or cursor.at + cursor.size > len(cursor.buffer):
         raise ValueError("the cursor is on no whole record: `read` one first")
     return address(cursor.buffer)
@@ -284,9 +309,13 @@ def pointer(cursor: RecordCursor) -> cython.p_const_uchar:
 
 @cython.cfunc
 def value_at(
-    p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, name: cython.p_const_uchar, name_size: cython.Py_ssize_t
+    p: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    name: cython.p_const_uchar,
+    name_size: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Where the value of the last property of that name begins; -1 when there is none."""
+    """Return where the value of the last property with this name begins, or -1."""
     found: cython.Py_ssize_t = -1
     stop: cython.Py_ssize_t
     value: cython.Py_ssize_t
@@ -300,14 +329,21 @@ def value_at(
 
 
 @cython.cfunc
-def _has_right_crc(p: cython.p_const_uchar, at: cython.Py_ssize_t, properties_at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
-    """Whether the last property is the checksum of the record p[at:end], and says what its other bytes have."""
+def _has_right_crc(
+    p: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    properties_at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+) -> cython.bint:
+    """Return whether the last property is the record checksum and matches the other bytes of
+    p[at:end].
+    """
     begin: cython.Py_ssize_t = end - CRC_PROPERTY_SIZE
     if begin < properties_at or not same(p, begin, CRC_PREFIX, len(CRC_PREFIX)):
         return False
     value: cython.longlong = 0
     digit: cython.Py_ssize_t = end - 2
-    while p[digit] != NAME_END:  # the lowest digit stands first
+    while p[digit] != NAME_END:  # the lowest digit comes first
         value = value * 10 + (p[digit] - 48)
         digit -= 1
     return value == crc(p, at, begin - at) & CRC_MASK

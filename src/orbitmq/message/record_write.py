@@ -1,13 +1,15 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel: writes the stored record, docs/format/record.md, into a buffer of the caller.
+# mypy: disallow-untyped-decorators=False, warn-return-any=False
+"""Kernel: writes the stored record (docs/format/record.md) into the caller's buffer.
 
-It refuses what the format cannot hold; what a broker does not want to hold is for `record.RecordLimits` to say.
-Invariants: the two host bits of the system flag are those of the hosts; a topic of more than 127 bytes makes a record of version 2.
+It refuses only what the format cannot hold; a broker's own limits are in `record.RecordLimits`.
+Invariants: the two host bits of the system flag match the hosts; a topic of more than 127 bytes
+makes a version 2 record.
 """
 
 import cython
 
-from orbitmq.common.errors import MessageIllegal
+from orbitmq.common.errors import InvalidMessageError
 from orbitmq.common.mem import Buffer
 from orbitmq.message import layout
 from orbitmq.message.properties import CRC32, closed, without
@@ -27,12 +29,13 @@ BLANK_SIZE = cython.declare(cython.Py_ssize_t, layout.BLANK_SIZE)
 TOPIC_SIZE_V1_MAX = cython.declare(cython.Py_ssize_t, layout.TOPIC_SIZE_V1_MAX)
 SHORT_MAX = cython.declare(cython.Py_ssize_t, 0x7FFF)
 INT_MAX = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
-V4_SIZE = cython.declare(cython.Py_ssize_t, 8)  # of a host: the address, then four bytes of port
+# size of a host: the address, then four bytes of port
+V4_SIZE = cython.declare(cython.Py_ssize_t, 8)
 V6_SIZE = cython.declare(cython.Py_ssize_t, 20)
-V6_BITS = cython.declare(cython.int, 0x30)  # of the system flag
+V6_BITS = cython.declare(cython.int, 0x30)  # host bits of the system flag
 BORN_HOST_V6 = cython.declare(cython.int, 0x10)
 STORE_HOST_V6 = cython.declare(cython.int, 0x20)
-CRC_MASK = cython.declare(cython.uint, 0x7FFFFFFF)  # what is stored of a checksum
+CRC_MASK = cython.declare(cython.uint, 0x7FFFFFFF)  # the bits of a checksum that are stored
 CRC_DIGITS = cython.declare(cython.int, 10)
 CRC_PROPERTY = cython.declare(bytes, f"{CRC32}\x010000000000\x02".encode())
 CRC_PROPERTY_SIZE = cython.declare(cython.Py_ssize_t, layout.CRC_PROPERTY_SIZE)
@@ -52,11 +55,11 @@ _MEMBERS = (
 )
 
 
-class Message:
-    """A message that is to be stored: what its producer said of it, nothing that the store adds.
+class MessageRecord:
+    """A message to be stored: what its producer sent, without the fields that the store adds.
 
-    `born_host` is 4 or 16 address bytes and the port in 4; `body` is any buffer, as it will be stored; `properties` is
-    their text in UTF-8.
+    `born_host` is 4 or 16 address bytes and the port in 4; `body` is any buffer, in its stored
+    form; `properties` is their text in UTF-8.
     """
 
     __slots__ = _MEMBERS
@@ -87,7 +90,7 @@ class Message:
         self.properties = properties
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Message):
+        if not isinstance(other, MessageRecord):
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in _MEMBERS)
 
@@ -95,15 +98,18 @@ class Message:
 
     def __repr__(self) -> str:
         return (
-            f"Message(topic={self.topic!r} queue_id={self.queue_id} flag={self.flag} sys_flag={self.sys_flag:#x} "
-            f"body={len(self.body)} bytes properties={self.properties[:80]!r})"
+            f"MessageRecord(topic={self.topic!r} queue_id={self.queue_id} flag={self.flag}"
+            f" sys_flag={self.sys_flag:#x} body={len(self.body)} bytes"
+            f" properties={self.properties[:80]!r})"
         )
 
 
 class RecordParts:
-    """A message in parts that stand in buffers of others: for kernels that write many messages and make an object of none.
+    """A message whose parts point into foreign buffers: for kernels that write many messages
+    without creating objects.
 
-    `properties` are as they will be stored. Body and properties are pointers, good for as long as their owner keeps their buffers.
+    `properties` are in their stored form. Body and properties are pointers, valid as long as their
+    owner keeps the buffers.
     """
 
     __slots__ = (
@@ -131,8 +137,10 @@ class RecordParts:
         self.born_time_ms = self.prepared_offset = 0
 
 
-def record_size(message: Message, store_host: bytes, with_crc: cython.bint = False) -> int:
-    """How many bytes `encode` will write; MessageIllegal when the format cannot hold the message."""
+def record_size(message: MessageRecord, store_host: bytes, with_crc: cython.bint = False) -> int:
+    """Return the number of bytes that `encode` will write; raise InvalidMessageError if the format
+    cannot hold the message.
+    """
     properties: bytes = stored_properties(message, with_crc)
     parts: RecordParts = RecordParts()
     take_apart(message, properties, parts)
@@ -140,7 +148,7 @@ def record_size(message: Message, store_host: bytes, with_crc: cython.bint = Fal
 
 
 def encode(
-    message: Message,
+    message: MessageRecord,
     target: bytearray,
     at: cython.Py_ssize_t,
     queue_offset: cython.longlong,
@@ -149,18 +157,30 @@ def encode(
     store_host: bytes,
     with_crc: cython.bint = False,
 ) -> int:
-    """Write the record of `message` to target[at:] and return its size; `with_crc` adds the checksum of the whole record."""
+    """Write the record of `message` to target[at:] and return its size; `with_crc` adds the
+    checksum of the whole record.
+    """
     properties: bytes = stored_properties(message, with_crc)
     parts: RecordParts = RecordParts()
     take_apart(message, properties, parts)
     size: cython.Py_ssize_t = size_with(parts, store_host)
     _check_room(target, at, size)
-    return write(parts, address(target), at, size, queue_offset, log_offset, store_time_ms, store_host, with_crc)
+    return write(
+        parts,
+        address(target),
+        at,
+        size,
+        queue_offset,
+        log_offset,
+        store_time_ms,
+        store_host,
+        with_crc,
+    )
 
 
 @cython.cfunc
-def take_apart(message: Message, properties: bytes, parts: RecordParts) -> cython.int:
-    """Make `parts` those of the message with `properties`, both of which must outlive them."""
+def take_apart(message: MessageRecord, properties: bytes, parts: RecordParts) -> cython.int:
+    """Set `parts` to those of the message with `properties`; both must outlive them."""
     parts.topic = message.topic
     parts.born_host = message.born_host
     parts.body_at = 0
@@ -190,7 +210,9 @@ def write(
     store_host: bytes,
     with_crc: cython.bint,
 ) -> cython.Py_ssize_t:
-    """What `encode` does, for who knows the size, and that p has room; with a checksum, its property is the last and to be filled in."""
+    """Do what `encode` does, for callers that know the size and that p has room; with a checksum,
+    its property comes last and is filled in here.
+    """
     born_host: bytes = parts.born_host
     topic: bytes = parts.topic
     born_host_size: cython.Py_ssize_t = len(born_host)
@@ -240,7 +262,9 @@ def write(
 
 
 def encode_blank(target: bytearray, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> int:
-    """Write to target[at:] the 8 bytes that say: the `size` bytes from here to the end of the file hold nothing; returns 8."""
+    """Write the 8-byte blank marker of the `size` unused bytes from target[at:] to the end of the
+    file; return 8.
+    """
     if size < BLANK_SIZE or size > INT_MAX:
         raise ValueError(f"a blank of {size} bytes: a file keeps at least {BLANK_SIZE} free for it")
     _check_room(target, at, BLANK_SIZE)
@@ -251,44 +275,74 @@ def encode_blank(target: bytearray, at: cython.Py_ssize_t, size: cython.Py_ssize
 
 
 @cython.cfunc
-def stored_properties(message: Message, with_crc: cython.bint) -> bytes:
-    """The properties as they will be stored: a checksum of the whole record is the last of them, and the only one."""
-    return closed(without(message.properties, CRC32)) + CRC_PROPERTY if with_crc else message.properties
+def stored_properties(message: MessageRecord, with_crc: cython.bint) -> bytes:
+    """Return the properties in their stored form: a record checksum is the last of them and occurs
+    once.
+    """
+    return (
+        closed(without(message.properties, CRC32)) + CRC_PROPERTY
+        if with_crc
+        else message.properties
+    )
 
 
 @cython.cfunc
 def size_with(parts: RecordParts, store_host: bytes) -> cython.Py_ssize_t:
-    """The size of the record of these parts; MessageIllegal when the format cannot hold it."""
+    """Return the size of the record of these parts; raise InvalidMessageError if the format cannot
+    hold it.
+    """
     born_host_size: cython.Py_ssize_t = len(parts.born_host)
     store_host_size: cython.Py_ssize_t = len(store_host)
     topic_size: cython.Py_ssize_t = len(parts.topic)
-    if (born_host_size != V4_SIZE and born_host_size != V6_SIZE) or (store_host_size != V4_SIZE and store_host_size != V6_SIZE):
-        raise ValueError(f"hosts of {born_host_size} and {store_host_size} bytes: 8 are an IPv4 address and a port, 20 an IPv6 one")
+    if (born_host_size != V4_SIZE and born_host_size != V6_SIZE) or (
+        store_host_size != V4_SIZE and store_host_size != V6_SIZE
+    ):
+        raise ValueError(
+            f"hosts of {born_host_size} and {store_host_size} bytes: 8 are an IPv4 address and a"
+            " port, 20 an IPv6 one"
+        )
     if parts.properties_size > SHORT_MAX:
-        raise MessageIllegal(f"properties of {parts.properties_size} bytes: a record holds at most {SHORT_MAX}")
+        raise InvalidMessageError(
+            f"properties of {parts.properties_size} bytes: a record holds at most {SHORT_MAX}"
+        )
     if topic_size > SHORT_MAX:
-        raise MessageIllegal(f"a topic of {topic_size} bytes: a record holds at most {SHORT_MAX}")
+        raise InvalidMessageError(
+            f"a topic of {topic_size} bytes: a record holds at most {SHORT_MAX}"
+        )
     size: cython.Py_ssize_t = (
-        SIZE_MIN + (born_host_size - V4_SIZE) + (store_host_size - V4_SIZE) + parts.body_size + topic_size + parts.properties_size
+        SIZE_MIN
+        + (born_host_size - V4_SIZE)
+        + (store_host_size - V4_SIZE)
+        + parts.body_size
+        + topic_size
+        + parts.properties_size
     )
     if topic_size > TOPIC_SIZE_V1_MAX:
         size += 1
     if size > INT_MAX:
-        raise MessageIllegal(f"a record of {size} bytes: the largest has {INT_MAX}")
+        raise InvalidMessageError(f"a record of {size} bytes: the largest has {INT_MAX}")
     return size
 
 
 @cython.cfunc
-def _check_room(target: bytearray, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def _check_room(
+    target: bytearray, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
     left: cython.Py_ssize_t = len(target) - at
     if at < 0 or left < size:
-        raise ValueError(f"{size} bytes do not fit at {at} of a buffer of {len(target)}: make it larger first")
+        raise ValueError(
+            f"{size} bytes do not fit at {at} of a buffer of {len(target)}: make it larger first"
+        )
     return left
 
 
 @cython.cfunc
-def _put_crc(p: cython.p_uchar, start: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Fill in the digits of the last property, the lowest first: the checksum of all bytes before that property."""
+def _put_crc(
+    p: cython.p_uchar, start: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Fill in the digits of the last property, lowest first: the checksum of all bytes
+    before it.
+    """
     value: cython.longlong = crc(p, start, size - CRC_PROPERTY_SIZE) & CRC_MASK
     at: cython.Py_ssize_t = start + size - CRC_DIGITS - 1
     i: cython.int

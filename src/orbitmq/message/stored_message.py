@@ -1,7 +1,7 @@
-"""StoredMessage: one record as a value, and what a reader makes of it.
+"""StoredMessage: one record as a value, and what consumers see of it.
 
-Made by `record_read.RecordCursor`. It keeps the body and the properties as they are stored, so that writing it again gives the
-same bytes; `inflated` and `inner_messages` give what a consumer sees.
+Created by `record_read.RecordCursor`. It keeps the body and the properties in their stored form, so
+writing it again yields the same bytes; `inflated` and `inner_messages` return what a consumer sees.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 from orbitmq.message import batch, compression, message_id, properties
 from orbitmq.message.flags import COMPRESSED, INNER_BATCH, NEED_UNWRAP, compression_type
-from orbitmq.message.record_write import Message
+from orbitmq.message.record_write import MessageRecord
 
 
 class StoredMessage(NamedTuple):
-    """A message with its place in the log and in its queue. A tuple, since those are made by the ten thousand."""
+    """A message with its position in the log and in its queue. A tuple, since tens of thousands are
+    created.
+    """
 
     topic: str
     queue_id: int
@@ -35,27 +37,31 @@ class StoredMessage(NamedTuple):
 
     @property
     def msg_id(self) -> str:
-        """The offset id; the messages of an inner batch share it."""
+        """Return the offset id; the messages of an inner batch share it."""
         return message_id.offset_id(self.store_host, self.log_offset)
 
     def properties(self) -> dict[str, str]:
-        """The properties by name."""
+        """Return the properties by name."""
         return properties.parse(self.raw_properties)
 
     def inflated(self, size_max: int) -> StoredMessage:
-        """The same with its body not compressed and the flag saying so, as consumers get it."""
+        """Return it with its body inflated and the flag updated, as consumers receive it."""
         kind = compression_type(self.sys_flag)
         if kind is None:
             return self
-        return self._replace(body=compression.inflate(self.body, kind, size_max), sys_flag=self.sys_flag & ~COMPRESSED)
+        return self._replace(
+            body=compression.inflate(self.body, kind, size_max),
+            sys_flag=self.sys_flag & ~COMPRESSED,
+        )
 
     @property
     def is_inner_batch(self) -> bool:
-        """Whether the body holds several messages that a reader must take out."""
+        """Return whether the body holds several messages that a reader must unpack."""
         return self.sys_flag & (NEED_UNWRAP | INNER_BATCH) == NEED_UNWRAP | INNER_BATCH
 
     def inner_messages(self) -> list[StoredMessage]:
-        """The messages of an inner batch, whose body must not be compressed any more; of another record itself alone.
+        """Return the messages of an inner batch, whose body must be inflated already; of any other
+        record the record itself.
 
         They have no size, checksum and retries of their own.
         """
@@ -75,9 +81,9 @@ class StoredMessage(NamedTuple):
             for number, item in enumerate(batch.decode(self.body))
         ]
 
-    def to_message(self) -> Message:
-        """The message as it would be stored once more."""
-        return Message(
+    def to_message(self) -> MessageRecord:
+        """Return the message as it would be stored again."""
+        return MessageRecord(
             self.topic.encode(),
             self.body,
             born_host=self.born_host,

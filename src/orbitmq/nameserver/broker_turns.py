@@ -1,7 +1,7 @@
-"""Lets changes of a broker that run in slices come one after the other.
+"""Serializes changes of a broker that run in slices.
 
-Sans-IO: whoever has to wait yields until it is its turn. Readers do not wait. Invariant: a broker name is held by at most one piece of
-work; several names are taken all at once, so nobody waits for somebody who waits.
+Sans-IO: a change that must wait yields. Readers do not wait. Invariant: a broker name is held by at
+most one change; several names are acquired at once, so there is no deadlock.
 """
 
 from __future__ import annotations
@@ -16,26 +16,32 @@ T = TypeVar("T")
 
 
 class BrokerTurns:
-    """The broker names that a change is under way for."""
+    """The broker names with a change in progress."""
 
     def __init__(self) -> None:
         self._held: set[str] = set()
 
     def wait(self, names: Collection[str]) -> Slices[None]:
-        """Wait until nothing is under way for any of the names; to be followed by `hold` within the same slice."""
+        """Wait until no change is in progress for any of the names; `hold` must follow within the
+        same slice.
+        """
         while not self._held.isdisjoint(names):
             yield
 
-    def wait_for(self, find: Callable[[], T], names_of: Callable[[T], Collection[str]]) -> Slices[T]:
-        """Wait as `wait` does for the names of what `find` finds, which is asked again after each slice."""
+    def wait_for(
+        self, find: Callable[[], T], names_of: Callable[[T], Collection[str]]
+    ) -> Slices[T]:
+        """Wait as `wait` does for the names of what `find` returns, which is called again after
+        each slice.
+        """
         while not self._held.isdisjoint(names_of(found := find())):
             yield
         return found
 
     @contextmanager
     def hold(self, names: Collection[str]) -> Iterator[None]:
-        """Keep other changes of these brokers waiting."""
-        assert self._held.isdisjoint(names), "a change is under way for one of them"
+        """Block other changes of these brokers."""
+        assert self._held.isdisjoint(names), "a change is in progress for one of them"
         held = frozenset(names)
         self._held |= held
         try:

@@ -1,10 +1,10 @@
-"""Which brokers there are, where they listen, to which clusters they belong, and which of them were heard of lately.
+"""The registered brokers: their addresses, their clusters, and their liveness.
 
-Knows nothing of topics. A broker is a name with one address per id; what is alive is an address of a cluster, on the connection
-that it registered on.
+Knows nothing of topics. A broker is a name with one address per id; liveness belongs to an address
+of a cluster, on the connection that it registered on.
 
-Invariants: every address of a broker has a live entry that names the broker; a connection is known here while a live entry is
-on it; a broker is in the sets of all clusters it registered under.
+Invariants: every address of a broker has a live entry that names the broker; a connection is known
+here while a live entry is on it; a broker is in the sets of all clusters it registered under.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from orbitmq.protocol.bodies.nameserver import MASTER_ID, BrokerData, DataVersio
 
 
 class BrokerAddress(NamedTuple):
-    """What a live entry is kept under."""
+    """The key of a live entry."""
 
     cluster: str
     address: str
 
 
 @dataclass(slots=True, eq=False)
-class Broker:
-    """One broker name. `revision` is another number after each change, and never one that was used before."""
+class RegisteredBroker:
+    """One broker name. `revision` changes to a never-used number with each change."""
 
     cluster: str
     name: str
@@ -45,13 +45,19 @@ class Broker:
         return MASTER_ID in self.addresses
 
     def data(self) -> BrokerData:
-        """A copy of what peers are told, ids in order."""
-        return BrokerData(self.cluster, self.name, dict(sorted(self.addresses.items())), self.enable_acting_master, self.zone_name)
+        """Return a copy for peers, ids in order."""
+        return BrokerData(
+            self.cluster,
+            self.name,
+            dict(sorted(self.addresses.items())),
+            self.enable_acting_master,
+            self.zone_name,
+        )
 
 
 @dataclass(slots=True, eq=False)
 class LiveBroker:
-    """An address that was heard of, and until when that counts."""
+    """The last registration or heartbeat of an address, and its timeout."""
 
     last_update_ms: int
     timeout_ms: int
@@ -59,12 +65,13 @@ class LiveBroker:
     connection: Hashable
     ha_server_address: str
     names: frozenset[str]  # one, unless brokers share an address by mistake
-    renewal: tuple[Hashable, int, int] | None  # the registration's fingerprint; revisions of broker and topics after it
-    applying: frozenset[str] = frozenset()  # the names whose topics are not all those of the registration yet
+    # The registration's fingerprint; revisions of broker and topics after it.
+    renewal: tuple[Hashable, int, int] | None
+    applying: frozenset[str] = frozenset()  # names whose registration is not fully applied yet
 
 
 class MinBrokerIdChange(NamedTuple):
-    """The lowest id of a broker is another's now, and these addresses should hear of it (905)."""
+    """A new lowest id of a broker, and the addresses to notify (905)."""
 
     notify: tuple[str, ...]
     min_broker_id: int
@@ -74,7 +81,9 @@ class MinBrokerIdChange(NamedTuple):
 
 
 class Registered(NamedTuple):
-    """What a registration brought: for a slave, where its live master is; and who should hear of a new lowest id."""
+    """The result of a registration: for a slave, its live master; and the change of the
+    lowest id.
+    """
 
     master_address: str | None = None
     ha_server_address: str | None = None
@@ -94,16 +103,16 @@ class Brokers:
 
     def __init__(self) -> None:
         self._revisions = count(1)
-        self._brokers: dict[str, Broker] = {}
+        self._brokers: dict[str, RegisteredBroker] = {}
         self._clusters: dict[str, dict[str, None]] = {}  # an ordered set of names
         self._live: dict[BrokerAddress, LiveBroker] = {}
         self._on_connection: dict[Hashable, set[BrokerAddress]] = {}
         self._filter_servers: dict[BrokerAddress, list[str]] = {}
 
-    def __iter__(self) -> Iterator[Broker]:
+    def __iter__(self) -> Iterator[RegisteredBroker]:
         return iter(self._brokers.values())
 
-    def get(self, name: str) -> Broker | None:
+    def get(self, name: str) -> RegisteredBroker | None:
         return self._brokers.get(name)
 
     @property
@@ -111,24 +120,26 @@ class Brokers:
         return self._clusters
 
     def names_in(self, cluster: str) -> Collection[str]:
-        """The brokers that registered under the cluster."""
+        """Return the brokers that registered under the cluster."""
         return self._clusters.get(cluster, {})
 
-    def add(self, cluster: str, name: str) -> Broker:
-        """The broker of that name, new when there is none, as a member of the cluster."""
+    def add(self, cluster: str, name: str) -> RegisteredBroker:
+        """Return the broker of that name, new if there is none, as a member of the cluster."""
         broker = self._brokers.get(name)
         if broker is None:
-            broker = self._brokers[name] = Broker(cluster, name, revision=next(self._revisions))
+            broker = self._brokers[name] = RegisteredBroker(
+                cluster, name, revision=next(self._revisions)
+            )
         broker.clusters.add(cluster)
         self._clusters.setdefault(cluster, {})[name] = None
         return broker
 
-    def touch(self, broker: Broker) -> None:
+    def touch(self, broker: RegisteredBroker) -> None:
         """Give the broker a new revision."""
         broker.revision = next(self._revisions)
 
-    def remove(self, broker: Broker) -> None:
-        """Forget the broker; clusters without brokers go too."""
+    def remove(self, broker: RegisteredBroker) -> None:
+        """Remove the broker, and clusters without brokers."""
         del self._brokers[broker.name]
         for cluster in broker.clusters:
             names = self._clusters[cluster]
@@ -140,13 +151,13 @@ class Brokers:
         return self._live.get(key)
 
     def set_live(self, key: BrokerAddress, entry: LiveBroker) -> None:
-        """Put the live entry of an address in the place of the one it had."""
+        """Replace the live entry of an address."""
         self._drop_live(key)
         self._live[key] = entry
         self._on_connection.setdefault(entry.connection, set()).add(key)
 
     def refresh(self, key: BrokerAddress, connection: Hashable, now_ms: int) -> None:
-        """Note that the address was heard of again, maybe on another connection."""
+        """Note a sign of life of the address, maybe on another connection."""
         entry = self._live[key]
         self._drop_live(key)
         entry.last_update_ms = now_ms
@@ -154,7 +165,7 @@ class Brokers:
         self.set_live(key, entry)
 
     def forget_live(self, key: BrokerAddress, name: str) -> None:
-        """The broker of that name is no longer alive at the address."""
+        """Note that the broker of that name is no longer alive at the address."""
         entry = self._live.get(key)
         if entry is None:
             return
@@ -163,18 +174,22 @@ class Brokers:
             self._drop_live(key)
 
     def on_connection(self, connection: Hashable) -> Collection[BrokerAddress]:
-        """The addresses that registered on the connection last."""
+        """Return the addresses that last registered on the connection."""
         return self._on_connection.get(connection, ())
 
     def silent(self, now_ms: int) -> list[BrokerAddress]:
-        """The addresses that were not heard of for longer than they asked for."""
-        return [key for key, entry in self._live.items() if entry.last_update_ms + entry.timeout_ms < now_ms]
+        """Return the addresses that were silent for longer than their timeout."""
+        return [
+            key
+            for key, entry in self._live.items()
+            if entry.last_update_ms + entry.timeout_ms < now_ms
+        ]
 
     def filter_servers(self, key: BrokerAddress) -> list[str] | None:
         return self._filter_servers.get(key)
 
     def set_filter_servers(self, key: BrokerAddress, servers: list[str]) -> bool:
-        """Set the filter servers of an address; whether that changed anything."""
+        """Set the filter servers of an address; return whether that changed anything."""
         if servers == self._filter_servers.get(key, []):
             return False
         if servers:

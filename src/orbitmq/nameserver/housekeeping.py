@@ -1,7 +1,7 @@
-"""What happens to brokers without their asking: silent ones expire, those whose connection closed leave at once.
+"""Removes brokers: silent ones when they expire, those with a closed connection at once.
 
-Knows neither sockets nor the event loop: whoever owns these runs the slices of `scan` every `scanNotActiveBrokerInterval` and those of
-`connection_closed` for each connection that went.
+Knows neither sockets nor the event loop: their owner runs the slices of `scan` every
+`scanNotActiveBrokerInterval` and those of `connection_closed` for each closed connection.
 """
 
 from __future__ import annotations
@@ -28,13 +28,18 @@ class Connection(Hashable, Protocol):
     @property
     def remote_address(self) -> str: ...
 
+    @property
+    def is_open(self) -> bool: ...
+
     def close(self, reason: str) -> None: ...
 
 
 class Housekeeping:
-    """The rounds of a name server."""
+    """The periodic work of a name server."""
 
-    def __init__(self, table: RouteTable, kv_config: KvConfig, notices: MinBrokerIdNotices, clock: Clock) -> None:
+    def __init__(
+        self, table: RouteTable, kv_config: KvConfig, notices: MinBrokerIdNotices, clock: Clock
+    ) -> None:
         self._table = table
         self._kv_config = kv_config
         self._notices = notices
@@ -42,16 +47,18 @@ class Housekeeping:
         self._next_config_log_ms = clock.monotonic_ms() + CONFIG_LOG_FIRST_MS
 
     def scan(self) -> Slices[None]:
-        """Take away the brokers that were silent for too long and close their connections; now and then log the KV configuration."""
+        """Remove the brokers that were silent for too long and close their connections; now and
+        then log the KV configuration.
+        """
         now_ms = self._clock.monotonic_ms()
-        self._notices.tell((yield from self._table.expire(now_ms, _close)))
+        self._notices.send((yield from self._table.expire(now_ms, _close)))
         if now_ms >= self._next_config_log_ms:
             self._next_config_log_ms = now_ms + CONFIG_LOG_PERIOD_MS
             yield from self._kv_config.log_tables()
 
     def connection_closed(self, connection: Connection) -> Slices[None]:
-        """Take away the brokers that registered on a connection that is gone."""
-        self._notices.tell((yield from self._table.connection_closed(connection)))
+        """Remove the brokers that registered on a closed connection."""
+        self._notices.send((yield from self._table.connection_closed(connection)))
 
 
 def _close(connection: Hashable) -> None:

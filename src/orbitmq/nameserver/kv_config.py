@@ -1,8 +1,10 @@
-"""The key-value configuration: namespace -> key -> value, in memory and in one file that follows every change.
+"""The key-value configuration: namespace -> key -> value, in memory and in one file that follows
+every change.
 
-File: `{"configTable":{namespace:{key:value}}}`, compact UTF-8 JSON as RocketMQ 5.5.0 writes it, the content before the last change in
-`<file>.bak`. Crash rule: that of `atomic_file`; a change is served, and acknowledged, once it is on disk: one that cannot be saved did
-not happen. Thread rule: the event loop owns the tables; only the write of finished bytes runs in another thread, one at a time.
+File: `{"configTable":{namespace:{key:value}}}`, compact UTF-8 JSON as RocketMQ 5.5.0 writes it, the
+previous content in `<file>.bak`. Crash rule: that of `atomic_file`; a change is visible, and
+acknowledged, once it is on disk: one that cannot be saved did not happen. Thread rule: the event
+loop owns the tables; only the write of encoded bytes runs in another thread, one at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class _Change:
-    """A value to set, or with None to forget, and what came of it."""
+    """A value to set, or with None to delete, and its outcome."""
 
     __slots__ = ("failure", "is_over", "key", "namespace", "value")
 
@@ -43,7 +45,9 @@ class KvConfig:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._tables: dict[str, dict[str, str]] = atomic_file.read_or_backup(path, _decode) or {}  # replaced, never changed
+        self._tables: dict[str, dict[str, str]] = (
+            atomic_file.read_or_backup(path, _decode) or {}
+        )  # replaced, never changed
         self._pending: list[_Change] = []
         self._writing = asyncio.Lock()
 
@@ -51,29 +55,39 @@ class KvConfig:
         return self._tables.get(namespace, {}).get(key)
 
     def table(self, namespace: str) -> Mapping[str, str] | None:
-        """The values of a namespace; None when it was never written to."""
+        """Return the values of a namespace; None if it was never written to."""
         return self._tables.get(namespace)
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value; returns when it is on disk. OSError: it could not be saved, and nothing was changed."""
+        """Set a value; return once it is durable. OSError: it could not be saved, and nothing was
+        changed.
+        """
         await self._apply(_Change(namespace, key, value))
 
     async def delete(self, namespace: str, key: str) -> None:
-        """Forget a value; returns when that is on disk. The namespace stays, as in the original. OSError as for `put`."""
+        """Delete a value; return once that is durable. The namespace stays, as in Apache. OSError
+        as for `put`.
+        """
         await self._apply(_Change(namespace, key, None))
 
     def log_tables(self) -> Slices[None]:
-        """Write every value to the log, in slices."""
+        """Log every value, in slices."""
         tables = self._tables
         log.info("kv_config namespaces=%d", len(tables))
-        values = ((namespace, key, value) for namespace, table in tables.items() for key, value in table.items())
+        values = (
+            (namespace, key, value)
+            for namespace, table in tables.items()
+            for key, value in table.items()
+        )
         for part in slices_of(values, _LOGGED_PER_SLICE):
             for namespace, key, value in part:
                 log.info("kv_config namespace=%s key=%s value=%s", namespace, key, value)
             yield
 
     async def _apply(self, change: _Change) -> None:
-        """Bring a change to disk, then serve it; changes that wait for the same write share it, and its failure."""
+        """Write a change to disk, then publish it; changes that wait for the same write share it,
+        and its failure.
+        """
         self._pending.append(change)
         async with self._writing:
             if not change.is_over:
@@ -91,9 +105,11 @@ class KvConfig:
                 await asyncio.to_thread(self._write_file, data)
                 self._tables = tables
         except OSError as error:
-            log.error("kv_config_not_saved file=%s changes=%d reason=%r", self._path, len(changes), error)
+            log.error(
+                "kv_config_not_saved file=%s changes=%d reason=%r", self._path, len(changes), error
+            )
             failure = error
-        except BaseException as error:  # the task was cancelled: nobody knows what became of the file
+        except BaseException as error:  # cancelled: the state of the file is unknown
             failure = error
             raise
         finally:
@@ -105,10 +121,16 @@ class KvConfig:
         atomic_file.write(self._path, data, keep_backup=True)
 
 
-def _changed(tables: Mapping[str, dict[str, str]], changes: Sequence[_Change]) -> dict[str, dict[str, str]]:
-    """The tables with these changes made, in their order; those of other namespaces are the same objects."""
+def _changed(
+    tables: Mapping[str, dict[str, str]], changes: Sequence[_Change]
+) -> dict[str, dict[str, str]]:
+    """Return the tables with these changes applied in order; those of other namespaces are the same
+    objects.
+    """
     touched = {change.namespace for change in changes}
-    changed: dict[str, dict[str, str]] = {name: dict(table) if name in touched else table for name, table in tables.items()}
+    changed: dict[str, dict[str, str]] = {
+        name: dict(table) if name in touched else table for name, table in tables.items()
+    }
     for change in changes:
         if change.value is not None:
             changed.setdefault(change.namespace, {})[change.key] = change.value
@@ -118,5 +140,7 @@ def _changed(tables: Mapping[str, dict[str, str]], changes: Sequence[_Change]) -
 
 
 def _decode(data: bytes) -> dict[str, dict[str, str]]:
-    tables = as_object(as_object(fastjson.loads(data), "kvConfig").get("configTable") or {}, "configTable")
+    tables = as_object(
+        as_object(fastjson.loads(data), "kvConfig").get("configTable") or {}, "configTable"
+    )
     return {namespace: text_map(table) for namespace, table in tables.items()}

@@ -1,4 +1,4 @@
-"""The name server: builds its parts, starts and stops them. No logic of its own."""
+"""The name server: builds, starts and stops its components. No logic of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orbitmq.nameserver.route_table import RouteTable
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.client import RemotingClient
-from orbitmq.remoting.dispatch import Dispatcher
+from orbitmq.remoting.dispatch import RequestDispatcher
 from orbitmq.remoting.hooks import installed_hooks
 from orbitmq.remoting.lanes import LaneLimits
 from orbitmq.remoting.server import RemotingServer
@@ -30,7 +30,8 @@ from orbitmq.remoting.slices import SliceQueue, finish_between
 log = logging.getLogger(__name__)
 
 NOTICE_TIMEOUT_MS = 300
-# What waits for the disk or for another name server; everything else is answered within its turn.
+# Requests that wait for the disk or for another name server; all others are handled in one
+# iteration.
 WAITING = LaneLimits(name="configuration and look-up", running_max=64, queue_max=10_000)
 
 
@@ -46,14 +47,16 @@ class NameServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens; the port is the real one once it is started."""
-        return self._server.address if self._server is not None else (self.config.bind_address, self.config.listen_port)
+        """The listen address, with the actual port once started."""
+        return (
+            self._server.address
+            if self._server is not None
+            else (self.config.bind_address, self.config.listen_port)
+        )
 
     async def start(self) -> None:
         """Build everything, then listen."""
         config, clock = self.config, self._clock
-        for name, value in config.rows():
-            log.info("config %s=%s", name, value)
         access = AccessControl(
             config,
             cluster=config.cluster_name,
@@ -61,7 +64,9 @@ class NameServer:
             now_ms=clock.now_ms,
         )
         client = RemotingClient(client_config(config), clock, hooks=access.signers)
-        notices = MinBrokerIdNotices(config, lambda address, notice: self._spawn(_notify(client, address, notice)))
+        notices = MinBrokerIdNotices(
+            config, lambda address, notice: self._spawn(_notify(client, address, notice))
+        )
         kv_config = KvConfig(Path(config.kv_config_path))
         table = RouteTable()
         other_environment = OtherEnvironment(client, config) if config.cluster_test else None
@@ -77,7 +82,7 @@ class NameServer:
         )
         housekeeping = Housekeeping(table, kv_config, notices, clock)
         slices = SliceQueue()
-        dispatcher = Dispatcher(
+        dispatcher = RequestDispatcher(
             clock,
             installed_hooks(),
             guards=access.guards,
@@ -86,19 +91,28 @@ class NameServer:
         )
         waiting = dispatcher.add_lane(WAITING)
         for code, handler in processor.handlers().items():
-            dispatcher.register(code, handler, lane=waiting if asyncio.iscoroutinefunction(handler) else None)
+            dispatcher.register(
+                code, handler, lane=waiting if asyncio.iscoroutinefunction(handler) else None
+            )
         for number, of_users in access.of_users.handlers().items():
             dispatcher.register(number, of_users)
         preambles = access.believes_preamble_of
         self._server = RemotingServer(
-            server_config(config, believes_preamble_of=preambles), dispatcher, clock, (_BrokerConnections(housekeeping, slices),)
+            server_config(config, believes_preamble_of=preambles),
+            dispatcher,
+            clock,
+            (_BrokerConnections(housekeeping, slices),),
         )
         self._services.add("access control", start=access.load)
         self._services.add("calls to brokers", stop=client.close)
         self._services.add("work in slices", stop=slices.close)
         self._services.add("requests that wait", stop=dispatcher.close)
         self._services.add("remoting server", start=self._server.start, stop=self._server.stop)
-        self._services.add("housekeeping", start=lambda: self._spawn(self._keep_house(housekeeping, access)), stop=self._stop_tasks)
+        self._services.add(
+            "housekeeping",
+            start=lambda: self._spawn(self._keep_house(housekeeping, access)),
+            stop=self._stop_tasks,
+        )
         await self._services.start()
 
     async def stop(self) -> None:
@@ -106,9 +120,11 @@ class NameServer:
         await self._services.stop()
 
     def _follow_config(self, client: RemotingClient) -> None:
-        """Take over what of the configuration changed."""
-        assert self._server is not None, "an update comes by it"
-        self._server.config = server_config(self.config, self._server.config.port, self._server.config.believes_preamble_of)
+        """Apply a changed configuration."""
+        assert self._server is not None, "updates come through it"
+        self._server.config = server_config(
+            self.config, self._server.config.port, self._server.config.believes_preamble_of
+        )
         client.config = client_config(self.config)
 
     async def _keep_house(self, housekeeping: Housekeeping, access: AccessControl) -> None:
@@ -140,7 +156,7 @@ async def _notify(client: RemotingClient, address: str, notice: RemotingCommand)
 
 
 class _BrokerConnections:
-    """Tells housekeeping of connections that ended."""
+    """Reports closed connections to housekeeping."""
 
     def __init__(self, housekeeping: Housekeeping, slices: SliceQueue) -> None:
         self._housekeeping = housekeeping

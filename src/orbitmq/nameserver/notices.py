@@ -1,6 +1,7 @@
-"""NOTIFY_MIN_BROKER_ID_CHANGE (905): tells the members of a broker which of them has the lowest id now, where that is switched on.
+"""NOTIFY_MIN_BROKER_ID_CHANGE (905): notifies the members of a broker which of them has the lowest
+id now, if enabled.
 
-Knows what is said to whom; sending is the caller's.
+Knows content and recipients; sending is up to the caller.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ class MinBrokerIdNotices:
         self._switches = switches
         self._send_oneway = send_oneway
 
-    def tell(self, changes: Iterable[MinBrokerIdChange]) -> None:
-        """Send each change to those who should hear of it."""
+    def send(self, changes: Iterable[MinBrokerIdChange]) -> None:
+        """Send each change to its recipients."""
         if not self._switches.notify_min_broker_id_changed:
             return
         for change in changes:
@@ -35,4 +36,7 @@ class MinBrokerIdNotices:
                 ha_broker_addr=change.ha_address,
             )
             for address in change.notify:
-                self._send_oneway(address, RemotingCommand.request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header))
+                self._send_oneway(
+                    address,
+                    RemotingCommand.request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header),
+                )

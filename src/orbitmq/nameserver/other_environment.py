@@ -1,4 +1,6 @@
-"""Cluster-test mode: a topic that is not known here is looked up in another environment, found through its address server."""
+"""Cluster-test mode: looks up an unknown topic in another environment, found through its address
+server.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,23 @@ class OtherEnvironment:
 
     def __init__(self, client: RemotingClient, config: NameServerConfig) -> None:
         self._client = client
-        self._url = address_server_url(config.address_server, config.address_server_group, config.product_env_name)
+        self._url = address_server_url(
+            config.address_server, config.address_server_group, config.product_env_name
+        )
 
     async def route(self, topic: str) -> bytes | None:
-        """The encoded route of `topic` there, or None when there is none, or nobody to ask."""
+        """Return the encoded route of `topic` there; None if there is none, or no server can be
+        reached.
+        """
         try:
             self._client.name_servers.update(await look_up(self._url))
-            request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic))
-            answer = await self._client.invoke_name_server(request)
+            request = RemotingCommand.request(
+                RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic)
+            )
+            reply = await self._client.invoke_name_server(request)
         except RemoteError as problem:
-            log.warning("other environment not asked topic=%s url=%s why=%s", topic, self._url, problem)
+            log.warning(
+                "other environment not asked topic=%s url=%s why=%s", topic, self._url, problem
+            )
             return None
-        return answer.body if answer.code == ResponseCode.SUCCESS else None
+        return reply.body if reply.code == ResponseCode.SUCCESS else None

@@ -1,12 +1,14 @@
-"""Routes as the bodies that clients get, the usual ones encoded once and kept until the route changes.
+"""Routes as encoded reply bodies, the usual ones cached until the route changes.
 
-Knows the table and the two JSON dialects, nothing of requests. Kept is what most clients ask for: the route as the table has it.
-What depends on more (acting masters, order configuration, zones) is made for each answer.
+Knows the table and the two JSON dialects, nothing of requests. The cache holds what most clients
+request: the route as the table has it. Routes that depend on more (acting masters, order
+configuration, zones) are encoded for each reply.
 
-Topics whose queues are alike on the same brokers have the same route, and share one body: a cluster has many topics and few shapes.
+Topics with the same queues on the same brokers have the same route, and share one body: a cluster
+has many topics and few shapes.
 
-Invariants: a kept body equals the one that would be made now; each dialect keeps at most `kept_bytes_max` of bodies, and begins
-anew when they do not suffice.
+Invariants: a cached body equals a freshly encoded one; each dialect caches at most `kept_bytes_max`
+of bodies, and is cleared when they do not suffice.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from orbitmq.nameserver.route_table import RouteTable
 from orbitmq.protocol.bodies.nameserver import MASTER_ID, PERM_WRITE, BrokerData, TopicRouteData
 
 KEPT_BYTES_MAX: Final = 32 * 1024 * 1024
-_FORGOTTEN_MAX: Final = 10_000  # topics that are forgotten one by one
-_NO_ACTING_MASTER: Final = "rmq_sys_SYNC_BROKER_MEMBER_"  # these topics tell brokers of their own group, as it is
+_FORGOTTEN_MAX: Final = 10_000  # topics that are invalidated one by one
+_NO_ACTING_MASTER: Final = "rmq_sys_SYNC_BROKER_MEMBER_"  # for brokers, about their own group
 
 
 class RouteAnswers:
-    """The bodies of GET_ROUTEINFO_BY_TOPIC."""
+    """The reply bodies of GET_ROUTEINFO_BY_TOPIC."""
 
     def __init__(self, table: RouteTable, *, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
         self._table = table
@@ -32,7 +34,9 @@ class RouteAnswers:
         self._default = _KeptBodies(kept_bytes_max)
 
     def body(self, topic: str, *, standard_keys: bool) -> bytes | None:
-        """The topic's route, kept if it is; None when there is no route."""
+        """Return the topic's encoded route, from the cache if possible; None if there is no
+        route.
+        """
         changed = self._table.take_changed_topics()
         if changed:
             self._standard.forget(changed)
@@ -51,8 +55,10 @@ class RouteAnswers:
             kept.keep(topic, shape, body)
         return body
 
-    def route(self, topic: str, *, order_topic_conf: str | None, acting_masters: bool) -> TopicRouteData | None:
-        """The topic's route with what the table does not know of, made anew."""
+    def route(
+        self, topic: str, *, order_topic_conf: str | None, acting_masters: bool
+    ) -> TopicRouteData | None:
+        """Return the topic's route with what the table does not have, uncached."""
         route = self._table.route(topic)
         if route is None:
             return None
@@ -62,49 +68,73 @@ class RouteAnswers:
 
 
 def with_acting_masters(route: TopicRouteData) -> TopicRouteData:
-    """The route in which the first slave of a broker without master stands as its master, where its queues are not writable."""
+    """Return the route with the first slave of a broker without a master as its master, if its
+    queues are not writable.
+    """
     read_only = {queues.broker_name for queues in route.queue_datas if not queues.perm & PERM_WRITE}
-    return replace(route, broker_datas=[_acting(broker) if broker.broker_name in read_only else broker for broker in route.broker_datas])
+    return replace(
+        route,
+        broker_datas=[
+            _acting(broker) if broker.broker_name in read_only else broker
+            for broker in route.broker_datas
+        ],
+    )
 
 
 def _acting(broker: BrokerData) -> BrokerData:
-    if not broker.enable_acting_master or not broker.broker_addrs or MASTER_ID in broker.broker_addrs:
+    if (
+        not broker.enable_acting_master
+        or not broker.broker_addrs
+        or MASTER_ID in broker.broker_addrs
+    ):
         return broker
     (_, first_slave), *others = sorted(broker.broker_addrs.items())
     return replace(broker, broker_addrs={MASTER_ID: first_slave, **dict(others)})
 
 
 def within_zone(route: TopicRouteData, zone_name: str) -> TopicRouteData:
-    """The route without the brokers of other zones; those without a master stay, so that their slaves can be read everywhere."""
+    """Return the route without the brokers of other zones; those without a master stay, so that
+    their slaves can be read everywhere.
+    """
     foreign = {
         broker.broker_name: broker
         for broker in route.broker_datas
-        if MASTER_ID in broker.broker_addrs and (broker.zone_name or "").lower() != zone_name.lower()
+        if MASTER_ID in broker.broker_addrs
+        and (broker.zone_name or "").lower() != zone_name.lower()
     }
-    foreign_addresses = {address for broker in foreign.values() for address in broker.broker_addrs.values()}
+    foreign_addresses = {
+        address for broker in foreign.values() for address in broker.broker_addrs.values()
+    }
     return replace(
         route,
         broker_datas=[broker for broker in route.broker_datas if broker.broker_name not in foreign],
         queue_datas=[queues for queues in route.queue_datas if queues.broker_name not in foreign],
-        filter_server_table={at: servers for at, servers in route.filter_server_table.items() if at not in foreign_addresses},
+        filter_server_table={
+            at: servers
+            for at, servers in route.filter_server_table.items()
+            if at not in foreign_addresses
+        },
     )
 
 
 class _KeptBodies:
-    """Bodies by topic and by shape, bounded in bytes."""
+    """A cache of bodies by topic and by shape, bounded in bytes."""
 
     __slots__ = ("_by_shape", "_by_topic", "_bytes", "_bytes_max", "get", "of_shape")
 
     def __init__(self, bytes_max: int) -> None:
         self._by_topic: dict[str, bytes] = {}
-        self._by_shape: dict[Hashable, bytes] = {}  # all that are kept, also those of topics that have another shape by now
+        # All cached bodies, also those of topics that have another shape by now.
+        self._by_shape: dict[Hashable, bytes] = {}
         self._bytes = 0
         self._bytes_max = bytes_max
-        self.get = self._by_topic.get  # one call less, millions of times
+        self.get = self._by_topic.get  # one call less per request
         self.of_shape = self._by_shape.get
 
     def keep(self, topic: str, shape: Hashable, body: bytes) -> None:
-        """Keep a body, and begin anew when there is no room; one that is larger than all room is not kept."""
+        """Cache a body; clear the cache if it is full. A body larger than the cache is not
+        cached.
+        """
         if shape not in self._by_shape:
             if len(body) > self._bytes_max:
                 return
@@ -117,7 +147,9 @@ class _KeptBodies:
         self._by_topic[topic] = body
 
     def forget(self, topics: Set[str]) -> None:
-        """These topics have another route now. Above _FORGOTTEN_MAX all are looked up by their shape again: that is quicker to say."""
+        """Invalidate these topics. Above _FORGOTTEN_MAX all topics are looked up by their shape
+        again, which is faster.
+        """
         if len(topics) > _FORGOTTEN_MAX:
             self._by_topic.clear()
             return

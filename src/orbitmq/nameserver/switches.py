@@ -1,4 +1,6 @@
-"""What the name server's rooms read of the configuration, at each use, since an operator may change it while the server runs."""
+"""The settings that name server modules read at each use, since an operator may change them at run
+time.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +8,41 @@ from typing import Protocol
 
 
 class NameServerSwitches(Protocol):
-    """The settings that decide how requests are answered."""
+    """The settings that decide how requests are handled."""
 
     @property
     def order_message_enable(self) -> bool:
-        """Whether routes say the order configuration of their topic."""
+        """Whether routes include the order configuration of their topic."""
         ...
 
     @property
     def return_order_topic_config_to_broker(self) -> bool:
-        """Whether the answer to a registration carries the order configuration."""
+        """Whether the reply to a registration includes the order configuration."""
         ...
 
     @property
     def support_acting_master(self) -> bool:
-        """Whether routes present the first slave as master where there is none."""
+        """Whether routes present the first slave as master if there is none."""
         ...
 
     @property
     def enable_all_topic_list(self) -> bool:
-        """Whether the list of all topics is given out."""
+        """Whether the list of all topics is available."""
         ...
 
     @property
     def enable_topic_list(self) -> bool:
-        """Whether the other lists of topics are given out."""
+        """Whether the other lists of topics are available."""
         ...
 
     @property
     def notify_min_broker_id_changed(self) -> bool:
-        """Whether brokers hear of a new lowest id in their group."""
+        """Whether brokers are notified of a new lowest id in their group."""
         ...
 
     @property
     def delete_topic_with_broker_registration(self) -> bool:
-        """Whether a registration takes away the broker's topics that it does not name."""
+        """Whether a registration deletes the broker's topics that it does not name."""
         ...
 
     @property
@@ -50,7 +52,7 @@ class NameServerSwitches(Protocol):
 
     @property
     def wait_seconds_for_service(self) -> int:
-        """How long that time is, from the start on."""
+        """How long, from the start on."""
         ...
 
 
@@ -58,9 +60,9 @@ class ConfigurationText(Protocol):
     """The whole configuration as operators read and change it."""
 
     def render(self) -> str:
-        """Every `key=value`, one a line, sorted."""
+        """Return every `key=value`, one per line, sorted."""
         ...
 
     def update(self, properties_text: str) -> None:
-        """Set what the properties name; RequestRefused when that may not be."""
+        """Set the given properties; RequestRefusedError if that is not allowed."""
         ...

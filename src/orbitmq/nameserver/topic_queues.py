@@ -1,11 +1,13 @@
-"""Which queues each topic has on which broker, looked up from either side.
+"""Which queues each topic has on which broker, indexed both ways.
 
-Knows nothing of addresses, liveness or the rules by which brokers register. Both directions are kept, so that taking a broker
-away costs what that broker has, not what everybody has. Equal queue data of a broker is one object: with 10,000 topics on each
-of 100 brokers that is a million references to some hundred tuples.
+Knows nothing of addresses, liveness or the rules of registration. Both directions are kept, so that
+removing a broker costs what that broker has, not what all have. Equal queue data of a broker is one
+object: with 10,000 topics on each of 100 brokers that is a million references to some hundred
+tuples.
 
-Invariants, also between two slices: a topic is here while some broker has queues for it; both directions agree; queue mappings of a
-static topic leave with the topic; every topic whose queues or mappings changed since the last `take_changed` is in it.
+Invariants, also between two slices: a topic is here while some broker has queues for it; both
+directions agree; queue mappings of a static topic leave with the topic; every topic whose queues or
+mappings changed since the last `take_changed` is in it.
 """
 
 from __future__ import annotations
@@ -36,25 +38,25 @@ class TopicQueues:
         return self._queues.keys()
 
     def queues(self, topic: str) -> Mapping[str, QueueData]:
-        """The topic's queues by broker; nothing when the topic is not known."""
+        """Return the topic's queues by broker; empty for an unknown topic."""
         return self._queues.get(topic, {})
 
     def topics_of(self, broker: str) -> Set[str]:
-        """The topics that have queues on the broker."""
+        """Return the topics that have queues on the broker."""
         known = self._topics.get(broker)
         return known.topics if known is not None else frozenset()
 
     def edition_of(self, broker: str) -> int:
-        """Another number after each change of which topics the broker has; 0 while it has none."""
+        """Return a number that changes with the set of the broker's topics; 0 while it has none."""
         known = self._topics.get(broker)
         return 0 if known is None else known.edition
 
     def mappings(self, topic: str) -> Mapping[str, TopicQueueMappingInfo] | None:
-        """A static topic's queue mappings by broker."""
+        """Return a static topic's queue mappings by broker."""
         return self._mappings.get(topic)
 
     def first_flag(self, topic: str) -> int | None:
-        """The system flag that the broker known longest gave the topic; None when the topic is not known."""
+        """Return the topic's system flag from its first broker; None for an unknown topic."""
         queues = self._queues.get(topic)
         return None if queues is None else next(iter(queues.values())).topic_sys_flag
 
@@ -69,7 +71,7 @@ class TopicQueues:
         if known is None:
             known = self._topics[broker] = _TopicsOfBroker()
         if present is None:
-            topic = intern(topic)  # every registration brings its own copy of the name; one is kept
+            topic = intern(topic)  # every registration has its own copy of the name
             known.topics.add(topic)
             known.edition = next(self._editions)
         if by_broker is None:
@@ -79,13 +81,15 @@ class TopicQueues:
         self._changed.add(topic)
 
     def put_mapping(self, topic: str, mapping: TopicQueueMappingInfo) -> None:
-        """Set the queue mapping of a static topic on the broker that `mapping` names; a topic without queues has none."""
+        """Set the queue mapping of a static topic on the broker that `mapping` names; a topic
+        without queues has none.
+        """
         if topic in self._queues:
             self._mappings.setdefault(topic, {})[mapping.broker_name] = mapping
             self._changed.add(topic)
 
     def discard(self, topic: str, broker: str) -> None:
-        """Take the topic's queues on the broker away; the topic goes with its last queues."""
+        """Remove the topic's queues on the broker; the topic leaves with its last queues."""
         by_broker = self._queues.get(topic)
         if by_broker is None or by_broker.pop(broker, None) is None:
             return
@@ -100,12 +104,12 @@ class TopicQueues:
             self._mappings.pop(topic, None)
 
     def discard_topic(self, topic: str) -> None:
-        """Take the topic away from every broker."""
+        """Remove the topic from every broker."""
         for broker in list(self.queues(topic)):
             self.discard(topic, broker)
 
     def discard_broker(self, broker: str) -> Slices[None]:
-        """Take the broker's queues of every topic away, in slices."""
+        """Remove the broker's queues of every topic, in slices."""
         for part in slices_of(list(self.topics_of(broker)), TOPICS_PER_SLICE):
             for topic in part:
                 self.discard(topic, broker)
@@ -113,7 +117,9 @@ class TopicQueues:
                 yield
 
     def change_perm(self, broker: str, change: Callable[[int], int]) -> Slices[int]:
-        """Change the permission of all queues of the broker, in slices; the number of topics it had at first."""
+        """Change the permission of all queues of the broker, in slices; return the number of topics
+        it had at first.
+        """
         topics = list(self.topics_of(broker))
         for part in slices_of(topics, TOPICS_PER_SLICE):
             changed: dict[QueueData, QueueData] = {}
@@ -121,9 +127,11 @@ class TopicQueues:
                 by_broker = self._queues.get(topic)
                 queues = None if by_broker is None else by_broker.get(broker)
                 if by_broker is None or queues is None:
-                    continue  # deleted in between
+                    continue  # deleted meanwhile
                 if queues not in changed:
-                    changed[queues] = self._topics[broker].shared(queues._replace(perm=change(queues.perm)))
+                    changed[queues] = self._topics[broker].shared(
+                        queues._replace(perm=change(queues.perm))
+                    )
                 by_broker[broker] = changed[queues]
                 self._changed.add(topic)
             if len(part) == TOPICS_PER_SLICE:
@@ -131,11 +139,11 @@ class TopicQueues:
         return len(topics)
 
     def mark_changed(self, broker: str) -> None:
-        """Say that the broker itself changed, and with it the routes of its topics."""
+        """Mark the routes of the broker's topics as changed, because the broker itself changed."""
         self._changed.update(self.topics_of(broker))
 
     def take_changed(self) -> Set[str]:
-        """The topics whose routes changed since this was last asked."""
+        """Return the topics whose routes changed since the last call."""
         if not self._changed:
             return frozenset()
         changed, self._changed = self._changed, set()
@@ -143,7 +151,7 @@ class TopicQueues:
 
 
 class _TopicsOfBroker:
-    """A broker's topics, and the one object for each of its equal queue data."""
+    """A broker's topics, and one shared object for equal queue data."""
 
     __slots__ = ("_shared", "edition", "topics")
 
@@ -153,6 +161,6 @@ class _TopicsOfBroker:
         self._shared: dict[QueueData, QueueData] = {}
 
     def shared(self, queues: QueueData) -> QueueData:
-        if len(self._shared) > len(self.topics):  # mostly shapes that nobody has any more; they were shared only to save memory
+        if len(self._shared) > len(self.topics):  # mostly unused shapes; sharing only saves memory
             self._shared.clear()
         return self._shared.setdefault(queues, queues)

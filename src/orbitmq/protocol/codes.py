@@ -1,13 +1,18 @@
-"""The numbers of the protocol: what a request asks for, how an answer went, which language a peer speaks.
+"""Request codes, response codes and language codes of the protocol.
 
-Tables only. Names and numbers are those of Apache RocketMQ 5.5.0, completed by what only the 4.9 line has.
+Tables only. Names and numbers are those of Apache RocketMQ 5.5.0, plus those that only the 4.9 line
+has.
 """
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Final
+
+from orbitmq.common.errors import Refusal
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """The operation that a request asks for."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -181,7 +186,9 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How an answer went; below zero are outcomes of the caller's own side that never travel."""
+    """The outcome of a request; negative codes are local outcomes of the caller that
+    never travel.
+    """
 
     RPC_TIME_OUT = -1006
     RPC_SEND_TO_CHANNEL_FAILED = -1004
@@ -259,7 +266,7 @@ class ResponseCode(IntEnum):
 
 
 class LanguageCode(IntEnum):
-    """The language a peer says that it is written in; a name or number not listed is read as OTHER."""
+    """The language that a peer reports; unlisted names and numbers are read as OTHER."""
 
     JAVA = 0
     CPP = 1
@@ -275,3 +282,25 @@ class LanguageCode(IntEnum):
     OMS = 11
     RUST = 12
     NODE_JS = 13
+
+
+REFUSAL_CODES: Final[Mapping[Refusal, ResponseCode]] = {
+    Refusal.INVALID_MESSAGE: ResponseCode.MESSAGE_ILLEGAL,
+    Refusal.INVALID_PARAMETER: ResponseCode.INVALID_PARAMETER,
+    Refusal.INVALID_SUBSCRIPTION: ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+    Refusal.NO_PERMISSION: ResponseCode.NO_PERMISSION,
+    Refusal.NO_TOPIC: ResponseCode.TOPIC_NOT_EXIST,
+    Refusal.NO_GROUP: ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    Refusal.NO_SUBSCRIPTION: ResponseCode.SUBSCRIPTION_NOT_EXIST,
+    Refusal.OLD_SUBSCRIPTION: ResponseCode.SUBSCRIPTION_NOT_LATEST,
+    Refusal.NO_FILTER: ResponseCode.FILTER_DATA_NOT_EXIST,
+    Refusal.OLD_FILTER: ResponseCode.FILTER_DATA_NOT_LATEST,
+    Refusal.NO_OFFSET: ResponseCode.QUERY_NOT_FOUND,
+    Refusal.NOT_NOW: ResponseCode.ILLEGAL_OPERATION,
+    Refusal.BUSY: ResponseCode.SYSTEM_BUSY,
+    Refusal.UNAVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    Refusal.UNCONFIRMED: ResponseCode.FLUSH_DISK_TIMEOUT,
+    Refusal.NOT_MASTER: ResponseCode.SLAVE_NOT_AVAILABLE,
+    Refusal.TRANSACTION_FAILED: ResponseCode.TRANSACTION_FAILED,
+    Refusal.FAILED: ResponseCode.SYSTEM_ERROR,
+}

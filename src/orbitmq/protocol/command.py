@@ -1,6 +1,7 @@
-"""RemotingCommand: one request or answer, whatever its header encoding was.
+"""RemotingCommand: one request or response, independent of its header encoding.
 
-Values only: bytes are made and read by `header_json`, `header_binary` and `frame`. A kernel: `command.pxd` gives its members C types.
+Values only: bytes are written and read by `header_json`, `header_binary` and `frame`. A kernel:
+`command.pxd` gives its members C types.
 """
 
 from __future__ import annotations
@@ -11,32 +12,43 @@ from typing import Protocol
 from orbitmq.protocol.codes import LanguageCode
 from orbitmq.protocol.versions import CURRENT_VERSION
 
-_MEMBERS = ("body", "code", "ext_fields", "flag", "language", "opaque", "remark", "serialize_type", "version")
+_MEMBERS = (
+    "body",
+    "code",
+    "ext_fields",
+    "flag",
+    "language",
+    "opaque",
+    "remark",
+    "serialize_type",
+    "version",
+)
 
-_PYTHON = LanguageCode.PYTHON  # a member looked up in its enum costs as much as the rest of an answer
+_PYTHON = LanguageCode.PYTHON  # an enum lookup would cost as much as the rest of a response
 
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 
 
 class SerializeType(IntEnum):
-    """How a header is encoded; the number is the one on the wire."""
+    """The encoding of a header; the value is the number on the wire."""
 
     JSON = 0
     ROCKETMQ = 1
 
 
 class HeaderFields(Protocol):
-    """A typed header: whatever can say its fields as the texts that travel."""
+    """A typed header that can return its fields as texts."""
 
     def to_fields(self) -> dict[str, str]: ...
 
 
 class RemotingCommand:
-    """One request or answer.
+    """One request or response.
 
-    `ext_fields` is None when the peer sent none; an answer that sets a header without values sends an empty map, as the
-    original does. `body` is None when there is none: the wire does not tell an empty one from none.
+    `ext_fields` is None if the peer sent none; a response whose header has no values sends an empty
+    map, as the original does. `body` is None if there is none: on the wire an empty body and none
+    are the same.
     """
 
     __slots__ = _MEMBERS
@@ -65,14 +77,23 @@ class RemotingCommand:
         self.serialize_type = serialize_type
 
     @classmethod
-    def request(cls, code: int, header: HeaderFields | None = None, body: bytes | None = None) -> RemotingCommand:
-        """A request; whoever sends it gives it its opaque."""
+    def request(
+        cls, code: int, header: HeaderFields | None = None, body: bytes | None = None
+    ) -> RemotingCommand:
+        """Return a new request; the sender assigns its opaque."""
         return cls(code, ext_fields=None if header is None else header.to_fields(), body=body)
 
-    def answer(
-        self, code: int, remark: str | None = None, *, header: HeaderFields | None = None, body: bytes | None = None
+    def reply(
+        self,
+        code: int,
+        remark: str | None = None,
+        *,
+        header: HeaderFields | None = None,
+        body: bytes | None = None,
     ) -> RemotingCommand:
-        """The answer to this request: its opaque, and its header encoding, so that every peer can read it."""
+        """Return a response to this request, with its opaque and its header encoding, so every peer
+        can read it.
+        """
         response: RemotingCommand = RemotingCommand.__new__(RemotingCommand)
         response.code = code
         response.ext_fields = None if header is None else header.to_fields()
@@ -86,7 +107,7 @@ class RemotingCommand:
         return response
 
     def bind(self, request: RemotingCommand) -> None:
-        """Make this the answer to `request`, whoever made it."""
+        """Make this command the response to `request`."""
         self.opaque = request.opaque
         self.flag |= FLAG_RESPONSE
         self.serialize_type = request.serialize_type
@@ -105,9 +126,10 @@ class RemotingCommand:
         return all(getattr(self, name) == getattr(other, name) for name in _MEMBERS)
 
     def __repr__(self) -> str:
-        kind = "answer" if self.is_response else "oneway" if self.is_oneway else "request"
+        kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"
         body_length = 0 if self.body is None else len(self.body)
         return (
-            f"RemotingCommand({kind} code={self.code} opaque={self.opaque} version={self.version} language={self.language.name} "
-            f"remark={self.remark!r} fields={self.ext_fields!r} body={body_length} bytes)"
+            f"RemotingCommand({kind} code={self.code} opaque={self.opaque} version={self.version}"
+            f" language={self.language.name} remark={self.remark!r} fields={self.ext_fields!r}"
+            f" body={body_length} bytes)"
         )

@@ -1,19 +1,21 @@
-"""The JSON of bodies and configuration files: what peers' fastjson writes, and text that it reads.
+r"""The JSON of bodies and configuration files, written and read as fastjson does.
 
-Knows nothing of any body's members. Two habits of the original set its JSON apart from the standard:
+Knows nothing of any body's members. Two habits of fastjson differ from standard JSON:
 
-- keys that are not texts are written bare: `{0:"10.0.0.1:10911"}`, `{{"brokerName":"b","queueId":0,"topic":"T"}:5}`;
-- members without a value are left out.
+- keys that are not texts are written bare: `{0:"10.0.0.1:10911"}`,
+  `{{"brokerName":"b","queueId":0,"topic":"T"}:5}`;
+- members without a value are omitted.
 
-Reading: a bare number or name as key becomes the text that the quoted spelling gives, so both spellings read the same;
-an object as key becomes an `ObjectKey`. Also taken, as every fastjson takes them: single quotes, trailing commas, control
-characters inside texts, the escapes \\xHH, \\v, \\' and \\0 to \\7, and numbers such as `+1`, `01`, `1.`, `.5` and `1L`.
-Comments and class literals (`Set[…]`, `new Date(…)`) are refused: no peer writes them.
+Reading: a bare number or name as key becomes the text of its quoted spelling, so both spellings
+read the same; an object as key becomes an `ObjectKey`. Also accepted, as every fastjson does:
+single quotes, trailing commas, control characters inside texts, the escapes \xHH, \v, \' and \0 to
+\7, and numbers such as `+1`, `01`, `1.`, `.5` and `1L`. Comments and class literals (`Set[…]`, `new
+Date(…)`) are refused: no peer writes them.
 
-Writing is byte for byte that of the fastjson in RocketMQ 5.5.0. It writes a bean's members by name, so build beans with
-`bean`; other maps keep the order they are given in.
+Writing is byte for byte that of the fastjson in RocketMQ 5.5.0. It writes a bean's members sorted
+by name, so build beans with `bean`; other maps keep their order.
 
-Invariant: whatever the text, reading returns or raises ProtocolError; nesting is limited.
+Invariant: for any text, reading returns or raises ProtocolError; nesting is limited.
 """
 
 from __future__ import annotations
@@ -28,7 +30,13 @@ from typing import Any, Final
 
 from orbitmq.common.errors import ProtocolError
 from orbitmq.common.slices import Slices, finish
-from orbitmq.protocol.json_reader import NESTING_MAX, STANDARD_DECODER, JsonReader, ObjectKey, is_deeper
+from orbitmq.protocol.json_reader import (
+    NESTING_MAX,
+    STANDARD_DECODER,
+    JsonReader,
+    ObjectKey,
+    is_deeper,
+)
 
 __all__ = [
     "NESTING_MAX",
@@ -45,11 +53,11 @@ __all__ = [
     "loads_in_slices",
 ]
 
-_SHOWN_MAX: Final = 60  # characters of a value in errors
+_SHOWN_MAX: Final = 60  # characters of a value shown in errors
 
 
 def brief(value: Any) -> str:
-    """A value as errors show it: its beginning, or what kind it is when it holds others."""
+    """Return a value as errors show it: its beginning, or its kind if it is a container."""
     if isinstance(value, str):
         return repr(value[:_SHOWN_MAX])
     if value is None or isinstance(value, int | float):
@@ -58,23 +66,29 @@ def brief(value: Any) -> str:
 
 
 class _EmptyBean(dict[str, Any]):
-    """A bean without members: indented it takes lines, which a map without entries does not."""
+    """A bean without members: indented it takes lines, which an empty map does not."""
 
 
 def bean(**members: Any) -> dict[str, Any]:
-    """The members as the original writes a bean: sorted by name, those without a value left out."""
-    return {name: members[name] for name in sorted(members) if members[name] is not None} or _EmptyBean()
+    """Return the members as the original writes a bean: sorted by name, those without a value
+    omitted.
+    """
+    return {
+        name: members[name] for name in sorted(members) if members[name] is not None
+    } or _EmptyBean()
 
 
-# --- reading -------------------------------------------------------------------------------------------------------
+# --- reading
 
-LARGE_CHARS: Final = 128 * 1024  # texts up to this size are given to the standard decoder in one call
+LARGE_CHARS: Final = (
+    128 * 1024
+)  # size up to which texts are decoded by the standard decoder in one call
 _DECODED_BYTES: Final = 1024 * 1024
 _REFUSED: Final = object()
 
 
 def loads(text: bytes | str) -> Any:
-    """Return the value that the text spells; ProtocolError, with the position, when it spells none."""
+    """Parse the text; raise ProtocolError, with the position, if it is malformed."""
     if not isinstance(text, str):
         text = _utf8(text, 0, len(text))
     value = _standard(text)
@@ -82,7 +96,7 @@ def loads(text: bytes | str) -> Any:
 
 
 def loads_in_slices(text: bytes | str) -> Slices[Any]:
-    """Do what `loads` does, in slices: a text that is large, or that only fastjson understands."""
+    """Do what `loads` does, in slices: for large text, or text that only fastjson understands."""
     if not isinstance(text, str):
         text = yield from _decoded(text)
     if len(text) > LARGE_CHARS:
@@ -92,7 +106,7 @@ def loads_in_slices(text: bytes | str) -> Slices[Any]:
 
 
 def _standard(text: str) -> Any:
-    """Read standard JSON that is not nested too deeply; _REFUSED when it is not that."""
+    """Parse standard JSON that is not nested too deeply; return _REFUSED for anything else."""
     try:
         value = STANDARD_DECODER.decode(text)
     except (ValueError, RecursionError):
@@ -103,14 +117,17 @@ def _standard(text: str) -> Any:
 
 
 def _decoded(data: bytes) -> Slices[str]:
-    """Decode UTF-8, all at once if that is quick."""
-    if len(data) <= _DECODED_BYTES or data.isascii():
+    """Decode UTF-8, at once if that is quick."""
+    if len(data) <= _DECODED_BYTES:
+        return _utf8(data, 0, len(data))
+    yield  # the slice before may have copied as much
+    if data.isascii():
         return _utf8(data, 0, len(data))
     pieces = []
     start = 0
     while start < len(data):
         end = min(start + _DECODED_BYTES, len(data))
-        for before in range(min(3, len(data) - end) + 1):  # not within a character
+        for before in range(min(3, len(data) - end) + 1):  # do not cut within a character
             if end == len(data) or data[end - before] & 0xC0 != 0x80:
                 end -= before
                 break
@@ -124,12 +141,16 @@ def _utf8(data: bytes, start: int, end: int) -> str:
     try:
         return str(data[start:end], "utf-8")
     except UnicodeDecodeError as error:
-        raise ProtocolError(f"body is not UTF-8: byte {start + error.start} of {len(data)} starts no character") from error
+        raise ProtocolError(
+            f"body is not UTF-8: byte {start + error.start} of {len(data)} starts no character"
+        ) from error
 
 
-# --- writing -------------------------------------------------------------------------------------------------------
+# --- writing
 
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":"))
+_ENCODER: Final = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
+)
 _STANDARD_ENCODER: Final = json.JSONEncoder(
     ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":"), sort_keys=True
 )
@@ -139,15 +160,15 @@ _CONTAINERS: Final = frozenset({dict, list, tuple})
 _PLAIN_MEMBERS: Final = _CONTAINERS | {str, int, bool}
 _PLAIN_ITEMS: Final = _PLAIN_MEMBERS | {type(None)}
 _SCALARS: Final = frozenset({str, int, bool, float, type(None)})
-_NODES_PER_SLICE: Final = 2000  # values that are written in a slice
-_OPENED_NODES: Final = 20  # what a container that is written item by item costs beside its items
+_NODES_PER_SLICE: Final = 2000  # values written per slice
+_OPENED_NODES: Final = 20  # cost of a container that is written item by item, besides its items
 
 
 def dumps(value: Any, *, standard_keys: bool = False) -> bytes:
-    """The compact text of the value, as bodies carry it.
+    """Return the compact text of the value, as bodies carry it.
 
-    With `standard_keys` numbers as keys are quoted and maps sorted by key: the form that clients get routes in when they
-    know only standard JSON.
+    With `standard_keys`, numbers as keys are quoted and maps sorted by key: the form in which
+    clients that know only standard JSON receive routes.
     """
     if _is_plain(value, _SORTABLE_KEYS if standard_keys else _TEXT_KEYS):
         encoder = _STANDARD_ENCODER if standard_keys else _ENCODER
@@ -158,7 +179,9 @@ def dumps(value: Any, *, standard_keys: bool = False) -> bytes:
 
 
 def dumps_pretty(value: Any) -> bytes:
-    """The tab-indented text of the value, as configuration files hold it; a tuple, as an array of numbers, stays on one line."""
+    """Return the tab-indented text of the value, as configuration files hold it; a tuple, as an
+    array of numbers, stays on one line.
+    """
     out: list[str] = []
     _write(value, out, "\n", False)
     return _bytes(out)
@@ -169,7 +192,7 @@ def _bytes(pieces: list[str]) -> bytes:
 
 
 class Entries:
-    """A map whose entries are made while it is written in slices. No key comes twice."""
+    """A map whose entries are generated while it is written in slices. Keys must be distinct."""
 
     __slots__ = ("entries",)
 
@@ -178,7 +201,7 @@ class Entries:
 
 
 class Items:
-    """An array whose items are made while it is written in slices."""
+    """An array whose items are generated while it is written in slices."""
 
     __slots__ = ("items",)
 
@@ -201,7 +224,7 @@ def dumps_pretty_in_slices(value: Any) -> Slices[bytes]:
 
 
 class _SliceWriter:
-    """Writes a value, and ends a slice after each _NODES_PER_SLICE values within it, wherever they are."""
+    """Writes a value, ending a slice after every _NODES_PER_SLICE values at any depth."""
 
     __slots__ = ("_nodes", "out")
 
@@ -242,14 +265,20 @@ class _SliceWriter:
                 yield from self.write(member, inner)
         if part:
             self.out.append(separator.encode() + _part(part, is_map, inner))
-        elif separator[0] != ",":  # nothing came
-            self.out.append(dumps({} if is_map else []) if line is None else _pretty({} if is_map else [], line))
+        elif separator[0] != ",":  # no items
+            self.out.append(
+                dumps({} if is_map else []) if line is None else _pretty({} if is_map else [], line)
+            )
             return
-        self.out.append(((line if inner is not None else None) or "").encode() + brackets[1].encode())
+        self.out.append(
+            ((line if inner is not None else None) or "").encode() + brackets[1].encode()
+        )
 
 
 def _items(value: Any) -> Iterable[Any]:
-    """What stands between the brackets: pairs of a map, items of an array; a snapshot, unless they are made while they are written."""
+    """Return the pairs of a map or the items of an array; a snapshot, unless they are generated
+    while written.
+    """
     if isinstance(value, Entries):
         return value.entries
     if isinstance(value, Items):
@@ -258,7 +287,7 @@ def _items(value: Any) -> Iterable[Any]:
 
 
 def _part(items: list[Any], is_map: bool, inner: str | None) -> bytes:
-    """Some items of a map or array without its brackets."""
+    """Return some items of a map or array without its brackets."""
     if inner is None:
         return dumps(dict(items) if is_map else items)[1:-1]
     out: list[str] = []
@@ -279,7 +308,9 @@ def _pretty(value: Any, line: str) -> bytes:
 
 
 def _nodes(value: Any) -> int:
-    """How many values are in the value, long texts counted as several; counting ends above _NODES_PER_SLICE."""
+    """Count the values in the value, long texts as several; counting stops
+    above _NODES_PER_SLICE.
+    """
     if type(value) is str:
         return 1 + (len(value) >> 5)
     if type(value) in _SCALARS:
@@ -307,7 +338,9 @@ def _nodes(value: Any) -> int:
 
 
 def _is_plain(value: Any, key_types: tuple[set[type], ...]) -> bool:
-    """Whether the standard encoder writes the same bytes; looks at types only, one set per container, so it is quick."""
+    """Return whether the standard encoder writes the same bytes; quick, since it looks at types
+    only, one set per container.
+    """
     pending = [value]
     if type(value) not in _PLAIN_ITEMS:
         return False
@@ -330,7 +363,9 @@ def _is_plain(value: Any, key_types: tuple[set[type], ...]) -> bool:
 
 
 def _write(value: Any, out: list[str], line: str | None, standard_keys: bool) -> None:
-    """Append the value's text; `line` is the line break with the indent of the value's own line, None when compact."""
+    """Append the value's text; `line` is the line break with the indent of the value's own line,
+    None if compact.
+    """
     if value is None:
         out.append("null")
     elif value is True:
@@ -356,18 +391,27 @@ def _write(value: Any, out: list[str], line: str | None, standard_keys: bool) ->
     elif isinstance(value, tuple):
         _write_items("[]", value, out, None, standard_keys)
     else:
-        raise TypeError(f"{type(value).__name__} has no JSON form: give a str, number, bool, None, mapping or list")
+        raise TypeError(
+            f"{type(value).__name__} has no JSON form: give a str, number, bool, None, mapping or"
+            " list"
+        )
 
 
-def _write_items(brackets: str, items: Any, out: list[str], line: str | None, standard_keys: bool) -> None:
-    """Append a map's members or an array's items between their brackets; where there are none, a line of their indent all the same."""
+def _write_items(
+    brackets: str, items: Any, out: list[str], line: str | None, standard_keys: bool
+) -> None:
+    """Append a map's members or an array's items between their brackets; an empty one still gets a
+    line with its indent.
+    """
     inner = "" if line is None else line + "\t"
     out.append(brackets[0] + inner)
     _write_between(items, out, inner or None, standard_keys, is_map=brackets == "{}")
     out.append((line or "") + brackets[1])
 
 
-def _write_between(items: Any, out: list[str], inner: str | None, standard_keys: bool, *, is_map: bool) -> None:
+def _write_between(
+    items: Any, out: list[str], inner: str | None, standard_keys: bool, *, is_map: bool
+) -> None:
     separator = ""
     for item in items:
         out.append(separator)
@@ -387,7 +431,9 @@ def _write_key(key: Any, out: list[str], inner: str | None, standard_keys: bool)
 
 
 def _double(value: float) -> str:
-    """The number as Java prints a double: decimal from 0.001 to below ten million, scientific outside, null when not finite."""
+    """Return the number as Java prints a double: decimal from 0.001 to below ten million,
+    scientific outside, null if not finite.
+    """
     if not math.isfinite(value):
         return "null"
     if value == 0 or 1e-3 <= abs(value) < 1e7:

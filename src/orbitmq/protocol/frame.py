@@ -1,10 +1,13 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
-"""The frame: where one command ends and the next begins.
+# mypy: disallow-untyped-decorators=False, warn-return-any=False
+"""Kernel: frames, which delimit the commands on a connection.
 
 ```
-4  length of what follows    4  serialize type (8 bits) and header length (24 bits)    header    body
+4  length of what follows    4  serialize type (8 bits) and header length (24 bits)    header
+body
 ```
-Sans-IO, and a kernel. A frame that cannot be right raises ProtocolError, which closes the connection it came on.
+
+Sans-IO. An invalid frame raises ProtocolError, which closes the connection it came on.
 """
 
 import cython
@@ -21,43 +24,62 @@ else:
     from orbitmq.common.mem import address, get32
     from orbitmq.protocol.command import RemotingCommand
 
-HEADER_LENGTH_MAX = 0xFFFFFF  # what the 24 bits can say; servers take less
-FRAME_LENGTH_MAX = 16 * 1024 * 1024  # the length word included, as the original counts
+HEADER_LENGTH_MAX = 0xFFFFFF  # the maximum of 24 bits; servers accept less
+FRAME_LENGTH_MAX = 16 * 1024 * 1024  # including the length word, as the original counts
 
 _JSON = SerializeType.JSON
-_WRITE = header_write.write_frame if kernels.is_compiled(header_write.__name__) else None  # interpreted, the general encoders are quicker
+_WRITE = (
+    header_write.write_frame if kernels.is_compiled(header_write.__name__) else None
+)  # interpreted, the general encoders are faster
 
 
 @cython.cclass
 class FrameLimits:
-    """What one frame may hold, in bytes."""
+    """Size limits of one frame, in bytes."""
 
     frame_length_max: cython.longlong = cython.declare(cython.longlong, visibility="readonly")
     header_length_max: cython.longlong = cython.declare(cython.longlong, visibility="readonly")
 
-    def __init__(self, *, frame_length_max: int = FRAME_LENGTH_MAX, header_length_max: int = HEADER_LENGTH_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        frame_length_max: int = FRAME_LENGTH_MAX,
+        header_length_max: int = HEADER_LENGTH_MAX,
+    ) -> None:
         self.frame_length_max = frame_length_max
         self.header_length_max = header_length_max
 
 
 def encode(command: RemotingCommand) -> bytes:
-    """The whole frame of `command`, its length word included."""
+    """Return the whole frame of `command`, including its length word."""
     if _WRITE is not None:
         try:
             return _WRITE(command)
         except UnicodeEncodeError:
-            pass  # the general encoder replaces what is no text
-    header = header_json.encode(command) if command.serialize_type is _JSON else header_binary.encode(command)
+            pass  # the general encoder replaces what is not valid text
+    header = (
+        header_json.encode(command)
+        if command.serialize_type is _JSON
+        else header_binary.encode(command)
+    )
     body = command.body or b""
     length = len(header)
     if length > HEADER_LENGTH_MAX:
-        raise ProtocolError(f"a header of {length} bytes does not fit a frame: at most {HEADER_LENGTH_MAX}")
-    head = (4 + length + len(body)).to_bytes(4, "big") + (command.serialize_type << 24 | length).to_bytes(4, "big")
+        raise ProtocolError(
+            f"a header of {length} bytes does not fit a frame: at most {HEADER_LENGTH_MAX}"
+        )
+    head = (4 + length + len(body)).to_bytes(4, "big") + (
+        command.serialize_type << 24 | length
+    ).to_bytes(4, "big")
     return head + header + body
 
 
-def frame_end(buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_ssize_t, limits: FrameLimits) -> cython.Py_ssize_t:
-    """Where the frame that begins at `start` ends, or 0 while it is not whole in buffer[start:end]."""
+def frame_end(
+    buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_ssize_t, limits: FrameLimits
+) -> cython.Py_ssize_t:
+    """Return where the frame that begins at `start` ends, or 0 while it is incomplete in
+    buffer[start:end].
+    """
     p: cython.p_const_uchar
     length: cython.longlong
     head: cython.longlong
@@ -71,22 +93,32 @@ def frame_end(buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.P
     if length < 4:
         raise ProtocolError(f"a frame of length {length}: the shortest has 4")
     if length + 4 > limits.frame_length_max:
-        raise ProtocolError(f"a frame of {length + 4} bytes: at most {limits.frame_length_max} are taken")
+        raise ProtocolError(
+            f"a frame of {length + 4} bytes: at most {limits.frame_length_max} are taken"
+        )
     if end - start < 8:
         return 0
     head = get32(p, start + 4)
     header_length = head & 0xFFFFFF
     if header_length > length - 4:
-        raise ProtocolError(f"the header says {header_length} bytes, its frame has {length - 4} left")
+        raise ProtocolError(
+            f"the header says {header_length} bytes, its frame has {length - 4} left"
+        )
     if header_length > limits.header_length_max:
-        raise ProtocolError(f"a header of {header_length} bytes: at most {limits.header_length_max} are taken")
+        raise ProtocolError(
+            f"a header of {header_length} bytes: at most {limits.header_length_max} are taken"
+        )
     if head >> 24 > 1:
         raise ProtocolError(f"serialize type {head >> 24} is none of 0 (JSON), 1 (ROCKETMQ)")
     return start + 4 + length if length + 4 <= end - start else 0
 
 
-def decode(buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> RemotingCommand:
-    """The command of the whole frame buffer[start:end], whose bounds `frame_end` has checked."""
+def decode(
+    buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> RemotingCommand:
+    """Decode the command of the complete frame buffer[start:end], whose bounds `frame_end` has
+    checked.
+    """
     p: cython.p_const_uchar = address(buffer)
     head: cython.longlong = get32(p, start + 4)
     body: cython.Py_ssize_t = start + 8 + (head & 0xFFFFFF)
@@ -98,7 +130,7 @@ def decode(buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_s
 
 
 def decode_one(frame: bytes) -> RemotingCommand:
-    """The command of exactly one frame, its length word included."""
+    """Decode the command of exactly one frame, including its length word."""
     if not frame or frame_end(frame, 0, len(frame), FrameLimits()) != len(frame):
         raise ProtocolError(f"{len(frame)} bytes are not exactly one frame")
     return decode(frame, 0, len(frame))

@@ -1,7 +1,8 @@
 """The JSON header (serialize type 0): read as leniently as real servers do, written as they write.
 
-Written with its members in alphabetical order, extFields in the order that they were set. This module is the executable
-specification of the kernels `header_scan`, which takes over what ordinary clients send, and `header_write`.
+Members are written in alphabetical order, extFields in insertion order. This module is the
+executable specification of the kernels `header_scan`, which handles what ordinary clients send, and
+`header_write`.
 """
 
 from __future__ import annotations
@@ -18,17 +19,24 @@ from orbitmq.protocol.command import RemotingCommand, SerializeType
 
 _LANGUAGES = {language.name: language for language in LanguageCode}
 _SCAN: Callable[[bytes | bytearray, int, int], RemotingCommand | None] | None = (
-    header_scan.scan if kernels.is_compiled(header_scan.__name__) else None  # interpreted, the json module is quicker
+    header_scan.scan
+    if kernels.is_compiled(header_scan.__name__)
+    else None  # interpreted, the json module is faster
 )
 
 
 def encode(command: RemotingCommand) -> bytes:
-    """The header bytes of `command`."""
+    """Return the header bytes of `command`."""
     fields = command.ext_fields
     if fields is None:
         ext = ""
     else:
-        pairs = ",".join([f"{encode_basestring(name)}:{encode_basestring(value)}" for name, value in fields.items()])
+        pairs = ",".join(
+            [
+                f"{encode_basestring(name)}:{encode_basestring(value)}"
+                for name, value in fields.items()
+            ]
+        )
         ext = f'"extFields":{{{pairs}}},'
     remark = "" if command.remark is None else f'"remark":{encode_basestring(command.remark)},'
     return (
@@ -38,7 +46,7 @@ def encode(command: RemotingCommand) -> bytes:
 
 
 def decode(buffer: bytes | bytearray, start: int, end: int) -> RemotingCommand:
-    """The command, without its body, whose JSON header is buffer[start:end]."""
+    """Decode the command, without its body, whose JSON header is buffer[start:end]."""
     try:
         if _SCAN is not None:
             command = _SCAN(buffer, start, end)
@@ -46,11 +54,15 @@ def decode(buffer: bytes | bytearray, start: int, end: int) -> RemotingCommand:
                 return command
         return decode_general(bytes(buffer[start:end]))
     except (ValueError, RecursionError) as problem:
-        raise ProtocolError(f"a JSON header of {end - start} bytes cannot be read: {problem}") from problem
+        raise ProtocolError(
+            f"a JSON header of {end - start} bytes cannot be read: {problem}"
+        ) from problem
 
 
 def decode_general(header: bytes) -> RemotingCommand:
-    """Any header that a real server would read: values of other types, missing and unknown members, unknown languages."""
+    """Decode any header that a real server would read: values of other types, missing and unknown
+    members, unknown languages.
+    """
     members = fastjson.loads(header)
     if not isinstance(members, dict):
         raise ProtocolError(f"the header is not a JSON object: {header[:80]!r}")
@@ -60,18 +72,26 @@ def decode_general(header: bytes) -> RemotingCommand:
     language = members.get("language")
     return RemotingCommand(
         _integer(members, "code"),
-        ext_fields=None if fields is None else {str(name): as_text(value) for name, value in fields.items() if value is not None},
+        ext_fields=(
+            None
+            if fields is None
+            else {str(name): as_text(value) for name, value in fields.items() if value is not None}
+        ),
         remark=None if members.get("remark") is None else as_text(members["remark"]),
         opaque=_integer(members, "opaque"),
         flag=_integer(members, "flag"),
-        language=_LANGUAGES.get(language, LanguageCode.OTHER) if isinstance(language, str) else LanguageCode.OTHER,
+        language=(
+            _LANGUAGES.get(language, LanguageCode.OTHER)
+            if isinstance(language, str)
+            else LanguageCode.OTHER
+        ),
         version=_integer(members, "version"),
         serialize_type=SerializeType.JSON,
     )
 
 
 def as_text(value: Any) -> str:
-    """A JSON value as the text that a header field holds."""
+    """Return a JSON value as the text of a header field."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -86,7 +106,11 @@ def _integer(members: dict[str, Any], name: str) -> int:
     try:
         number = int(value or 0)
     except (TypeError, ValueError, OverflowError):
-        raise ProtocolError(f"header member {name} is not a number: {fastjson.brief(value)}") from None
+        raise ProtocolError(
+            f"header member {name} is not a number: {fastjson.brief(value)}"
+        ) from None
     if not -(1 << 31) <= number < 1 << 31:
-        raise ProtocolError(f"header member {name} is not a 32-bit number: {fastjson.brief(number)}")
+        raise ProtocolError(
+            f"header member {name} is not a 32-bit number: {fastjson.brief(number)}"
+        )
     return number

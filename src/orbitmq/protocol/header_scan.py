@@ -1,9 +1,11 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel: reads the JSON header that every ordinary client sends, without building what JSON in general would need.
+# mypy: disallow-untyped-decorators=False, warn-return-any=False
+"""Kernel: reads the JSON header that ordinary clients send, without general JSON parsing.
 
-It knows one shape: a flat object of numbers and strings with `extFields` as the only object inside. Whatever else comes
-(arrays, further objects, escapes in names, odd numbers) it leaves to `header_json`, the executable specification: where `scan`
-returns a command, `header_json.decode_general` returns an equal one.
+It knows one shape: a flat object of numbers and strings with `extFields` as the only nested object.
+Anything else (arrays, further objects, escapes in names, odd numbers) is left to `header_json`, the
+executable specification: where `scan` returns a command, `header_json.decode_general` returns an
+equal one.
 """
 
 import json
@@ -33,16 +35,22 @@ JSON = SerializeType.JSON
 OTHER = LanguageCode.OTHER
 
 
-def scan(buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> RemotingCommand | None:
-    """The command whose JSON header stands at buffer[start:end], without its body; None: give it to the general decoder."""
+def scan(
+    buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> RemotingCommand | None:
+    """Decode the command, without its body, whose JSON header is buffer[start:end]. Returns None if
+    the general decoder must read it.
+    """
     try:
         return _scan(buffer, start, end)
-    except ValueError:  # an escape that only fastjson knows, or what is not UTF-8
+    except ValueError:  # an escape that only fastjson knows, or invalid UTF-8
         return None
 
 
 @cython.cfunc
-def _scan(buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> RemotingCommand | None:
+def _scan(
+    buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> RemotingCommand | None:
     p: cython.p_const_uchar = address(buffer)
     at: cython.Py_ssize_t = start
     key: cython.Py_ssize_t
@@ -97,7 +105,11 @@ def _scan(buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_ss
         at = find(p, key, end, QUOTE)
         key_length = at - key
         at += 1
-        if at + 1 >= end or p[at] != COLON or find(p, key, key + key_length, BACKSLASH) != key + key_length:
+        if (
+            at + 1 >= end
+            or p[at] != COLON
+            or find(p, key, key + key_length, BACKSLASH) != key + key_length
+        ):
             return None
         at += 1
         byte = p[at]
@@ -119,7 +131,9 @@ def _scan(buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_ss
             if inside:
                 assert fields is not None
                 if escaped:
-                    fields[text(p, key, key_length)] = json.loads(text(p, value - 1, at - value + 1))
+                    fields[text(p, key, key_length)] = json.loads(
+                        text(p, value - 1, at - value + 1)
+                    )
                 else:
                     fields[text(p, key, key_length)] = text(p, value, at - 1 - value)
             elif key_length == 8 and same(p, key, b"language", 8):
@@ -149,7 +163,12 @@ def _scan(buffer: bytes | bytearray, start: cython.Py_ssize_t, end: cython.Py_ss
             while at < end and at < value_end and 48 <= p[at] <= 57:
                 number = number * 10 + (p[at] - 48)
                 at += 1
-            if inside or at >= end or (p[at] != COMMA and p[at] != CLOSE) or at - value - (byte == 45) < 1:
+            if (
+                inside
+                or at >= end
+                or (p[at] != COMMA and p[at] != CLOSE)
+                or at - value - (byte == 45) < 1
+            ):
                 return None
             if byte == 45:
                 number = -number

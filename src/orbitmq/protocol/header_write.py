@@ -1,8 +1,10 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel: writes a whole frame, without building what JSON in general would need.
+# mypy: disallow-untyped-decorators=False, warn-return-any=False
+"""Kernel: writes a whole frame without general JSON encoding.
 
-Its executable specifications are `header_json.encode` and `header_binary.encode`: both sides give the same bytes. Where text cannot
-be UTF-8 (a lone surrogate) it raises UnicodeEncodeError, and the general encoder says what becomes of it.
+Its executable specifications are `header_json.encode` and `header_binary.encode`: both yield the
+same bytes. For text that cannot be UTF-8 (a lone surrogate) it raises UnicodeEncodeError, and the
+general encoder decides what to write.
 """
 
 import cython
@@ -11,7 +13,15 @@ from orbitmq.common.errors import ProtocolError
 from orbitmq.protocol.codes import LanguageCode
 
 if cython.compiled:
-    from cython.cimports.orbitmq.common.mem import address, copy, put16, put32, text_bytes, utf8, utf8_size
+    from cython.cimports.orbitmq.common.mem import (
+        address,
+        copy,
+        put16,
+        put32,
+        text_bytes,
+        utf8,
+        utf8_size,
+    )
     from cython.cimports.orbitmq.protocol.command import RemotingCommand
 else:
     from orbitmq.common.mem import address, copy, put16, put32, text_bytes, utf8, utf8_size
@@ -20,15 +30,17 @@ else:
 LANGUAGES = cython.declare(list, [language.name.encode() for language in LanguageCode])
 KEY_MAX = cython.declare(cython.Py_ssize_t, 0x7FFF)
 HEX = cython.declare(bytes, b"0123456789abcdef")
-SHORT_ESCAPES = cython.declare(bytes, b"\x00\x00\x00\x00\x00\x00\x00\x00btn\x00fr")  # by byte: the letter behind the backslash
-FIXED_SIZE = cython.declare(cython.Py_ssize_t, 256)  # more than everything but the texts
-ESCAPED_SIZE = cython.declare(cython.Py_ssize_t, 6)  # of one byte, at the most
+SHORT_ESCAPES = cython.declare(
+    bytes, b"\x00\x00\x00\x00\x00\x00\x00\x00btn\x00fr"
+)  # by byte: the letter after the backslash
+FIXED_SIZE = cython.declare(cython.Py_ssize_t, 256)  # more than everything except the texts
+ESCAPED_SIZE = cython.declare(cython.Py_ssize_t, 6)  # maximum for one byte
 
 _scratch = bytearray(64 * 1024)
 
 
 def write_frame(command: RemotingCommand) -> bytes:
-    """The frame of `command`, its length word included."""
+    """Return the frame of `command`, including its length word."""
     global _scratch
     body = command.body
     body_size: cython.Py_ssize_t = 0 if body is None else len(body)
@@ -44,21 +56,27 @@ def write_frame(command: RemotingCommand) -> bytes:
         _scratch = bytearray(2 * bound)
     buffer: bytearray = _scratch
     p: cython.p_uchar = address(buffer)
-    at: cython.Py_ssize_t = _put_json_header(p, 8, command) if kind == 0 else _put_binary_header(p, 8, command)
+    at: cython.Py_ssize_t = (
+        _put_json_header(p, 8, command) if kind == 0 else _put_binary_header(p, 8, command)
+    )
     header_size: cython.Py_ssize_t = at - 8
     if header_size > 0xFFFFFF:
-        raise ProtocolError(f"a header of {header_size} bytes does not fit a frame: at most {0xFFFFFF}")
+        raise ProtocolError(
+            f"a header of {header_size} bytes does not fit a frame: at most {0xFFFFFF}"
+        )
     put32(p, 0, 4 + header_size + body_size)
     put32(p, 4, kind << 24 | header_size)
     frame = text_bytes(p, 0, at)
-    if len(buffer) > 1024 * 1024:  # a large header does not hold its memory for ever
+    if len(buffer) > 1024 * 1024:  # do not keep the memory of a large header forever
         _scratch = bytearray(64 * 1024)
     return frame + body if body_size else frame
 
 
 @cython.cfunc
-def _put_json_header(p: cython.p_uchar, at: cython.Py_ssize_t, command: RemotingCommand) -> cython.Py_ssize_t:
-    """Write the header as JSON; the offset after it."""
+def _put_json_header(
+    p: cython.p_uchar, at: cython.Py_ssize_t, command: RemotingCommand
+) -> cython.Py_ssize_t:
+    """Write the header as JSON; return the offset after it."""
     fields = command.ext_fields
     first: cython.bint = True
     at = put_number(p, _put(p, at, b'{"code":'), command.code)
@@ -76,13 +94,17 @@ def _put_json_header(p: cython.p_uchar, at: cython.Py_ssize_t, command: Remoting
     at = put_number(p, _put(p, at, b'","opaque":'), command.opaque)
     if command.remark is not None:
         at = _put_text(p, _put(p, at, b',"remark":'), command.remark)
-    at = put_number(p, _put(p, at, b',"serializeTypeCurrentRPC":"JSON","version":'), command.version)
+    at = put_number(
+        p, _put(p, at, b',"serializeTypeCurrentRPC":"JSON","version":'), command.version
+    )
     return _put(p, at, b"}")
 
 
 @cython.cfunc
-def _put_binary_header(p: cython.p_uchar, at: cython.Py_ssize_t, command: RemotingCommand) -> cython.Py_ssize_t:
-    """Write the header in the binary form that `header_binary` shows; the offset after it."""
+def _put_binary_header(
+    p: cython.p_uchar, at: cython.Py_ssize_t, command: RemotingCommand
+) -> cython.Py_ssize_t:
+    """Write the header in the format of `header_binary`; return the offset after it."""
     fields = command.ext_fields
     size: cython.Py_ssize_t
     block: cython.Py_ssize_t
@@ -98,7 +120,9 @@ def _put_binary_header(p: cython.p_uchar, at: cython.Py_ssize_t, command: Remoti
         for name, value in fields.items():
             size = utf8_size(name)
             if size > KEY_MAX:
-                raise ProtocolError(f"header field name of {size} bytes: a binary header takes at most {KEY_MAX}")
+                raise ProtocolError(
+                    f"header field name of {size} bytes: a binary header takes at most {KEY_MAX}"
+                )
             put16(p, at, size)
             copy(p, at + 2, utf8(name), 0, size)
             at = _put_sized(p, at + 2 + size, value)
@@ -109,7 +133,7 @@ def _put_binary_header(p: cython.p_uchar, at: cython.Py_ssize_t, command: Remoti
 @cython.cfunc
 @cython.inline
 def _put_sized(p: cython.p_uchar, at: cython.Py_ssize_t, value: str) -> cython.Py_ssize_t:
-    """Write the length of `value` and its bytes; the offset after them."""
+    """Write the length of `value` and its bytes; return the offset after them."""
     size: cython.Py_ssize_t = utf8_size(value)
     put32(p, at, size)
     copy(p, at + 4, utf8(value), 0, size)
@@ -119,7 +143,7 @@ def _put_sized(p: cython.p_uchar, at: cython.Py_ssize_t, value: str) -> cython.P
 @cython.cfunc
 @cython.inline
 def _put(p: cython.p_uchar, at: cython.Py_ssize_t, literal: bytes) -> cython.Py_ssize_t:
-    """Write the bytes of `literal`; the offset after them."""
+    """Write the bytes of `literal`; return the offset after them."""
     size: cython.Py_ssize_t = len(literal)
     copy(p, at, literal, 0, size)
     return at + size
@@ -127,8 +151,10 @@ def _put(p: cython.p_uchar, at: cython.Py_ssize_t, literal: bytes) -> cython.Py_
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def put_number(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
-    """Write `value` in decimal; the offset after it."""
+def put_number(
+    p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong
+) -> cython.Py_ssize_t:
+    """Write `value` in decimal; return the offset after it."""
     digits: cython.Py_ssize_t = 1
     rest: cython.longlong
     if value < 0:
@@ -151,7 +177,7 @@ def put_number(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong)
 
 @cython.cfunc
 def _put_text(p: cython.p_uchar, at: cython.Py_ssize_t, value: str) -> cython.Py_ssize_t:
-    """Write `value` as a JSON text; the offset after it."""
+    """Write `value` as a JSON text; return the offset after it."""
     size: cython.Py_ssize_t = utf8_size(value)
     source: cython.p_const_uchar = utf8(value)
     begin: cython.Py_ssize_t = 0

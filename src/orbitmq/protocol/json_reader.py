@@ -1,13 +1,14 @@
-"""Reads the JSON that fastjson reads, in slices and with an explicit stack: no text is too long or too deep for it.
+"""Reads fastjson's JSON in slices and with an explicit stack: no text is too long or too deep.
 
-`fastjson.loads` asks it for what the standard decoder refuses, `fastjson.loads_in_slices` for every large text. Whatever the standard
-decoder reads, this reads to the same value.
+`fastjson.loads` uses it for text that the standard decoder refuses, `fastjson.loads_in_slices` for
+every large text. Text that the standard decoder accepts yields the same value here.
 
-Containers of up to some ten thousand characters in a large text are left to the standard decoder, which sees a window of the text: a
-container that is cut by the window's end, or that only fastjson understands, is walked item by item instead.
+Containers of up to some ten thousand characters within a large text are left to the standard
+decoder, which sees a window of the text: a container cut by the window's end, or that only fastjson
+understands, is walked item by item instead.
 
-Invariants: reading returns or raises ProtocolError with the position; it ends a slice after about SLICE_CHARS characters, of which
-each token that is read here, interpreted, counts for TOKEN_CHARS.
+Invariants: reading returns or raises ProtocolError with the position; a slice ends after about
+SLICE_CHARS characters, where each token read here, interpreted, counts for TOKEN_CHARS.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from orbitmq.common.errors import ProtocolError
 from orbitmq.common.slices import Slices
 
 NESTING_MAX: Final = 256
-KEY_MEMBERS_MAX: Final = 64  # of an object that is a key; those of Apache's have three
+KEY_MEMBERS_MAX: Final = 64  # of an object that is a key; Apache's have three
 WINDOW_CHARS: Final = 64 * 1024
 SLICE_CHARS: Final = 128 * 1024
 TOKEN_CHARS: Final = 128
@@ -31,23 +32,41 @@ _SCAN_ONCE: Final[Callable[[str, int], tuple[Any, int]]] = STANDARD_DECODER.scan
 
 _SPACES: Final = frozenset(" \t\r\n\f\b")
 _SPACE: Final = re.compile(r"[ \t\r\n\f\b]{0,65536}")
-# Runs are bounded, and not gone over again when what follows does not fit: a key or number of a million digits ends nobody's patience.
-_BARE_KEY: Final = re.compile(r"[+-]?\d{1,65536}(?:\.\d{1,65536})?|[A-Za-z_$][\w$]{0,65536}", re.ASCII)
+# Runs are bounded and never rescanned when what follows does not match: a key or number of a
+# million digits costs linear time.
+_BARE_KEY: Final = re.compile(
+    r"[+-]?\d{1,65536}(?:\.\d{1,65536})?|[A-Za-z_$][\w$]{0,65536}", re.ASCII
+)
 _NUMBER: Final = re.compile(
-    r"([+-]?(?:\d{1,65536}+(\.\d{0,65536}+)?|(\.\d{1,65536}+))([eE][+-]?\d{1,65536}+)?)([BSLFD]?)(?![\w.])", re.ASCII
+    r"([+-]?(?:\d{1,65536}+(\.\d{0,65536}+)?|(\.\d{1,65536}+))([eE][+-]?\d{1,65536}+)?)([BSLFD]?)(?![\w.])",
+    re.ASCII,
 )
 _WORD: Final = re.compile(r"(?:true|false|null|undefined|NaN|-?Infinity)\b", re.ASCII)
-_WORDS: Final[dict[str, bool]] = {"true": True, "false": False}  # the others spell nothing
-_SHORT_TEXT: Final = {quote: re.compile(rf"{quote}([^{quote}\\]{{0,4096}}){quote}") for quote in "\"'"}
+_WORDS: Final[dict[str, bool]] = {"true": True, "false": False}  # the other words have no value
+_SHORT_TEXT: Final = {
+    quote: re.compile(rf"{quote}([^{quote}\\]{{0,4096}}){quote}") for quote in "\"'"
+}
 _PLAIN_TEXT: Final = {quote: re.compile(rf"[^{quote}\\]{{0,65536}}") for quote in "\"'"}
 _ESCAPE: Final = re.compile(r"u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|([0-7])|(.)", re.DOTALL)
-_ESCAPED: Final = {"b": "\b", "f": "\f", "F": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "/": "/", "\\": "\\", '"': '"', "'": "'"}
+_ESCAPED: Final = {
+    "b": "\b",
+    "f": "\f",
+    "F": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    "/": "/",
+    "\\": "\\",
+    '"': '"',
+    "'": "'",
+}
 
-_ITEM, _COLON, _VALUE, _AFTER, _END = range(5)  # what is expected next
+_ITEM, _COLON, _VALUE, _AFTER, _END = range(5)  # parser states: what is expected next
 
 
 class ObjectKey(Mapping[str, Any]):
-    """An object that is the key of a map: a read-only, hashable mapping whose members are plain values."""
+    """An object used as a map key: a read-only, hashable mapping whose members are plain values."""
 
     __slots__ = ("_hash", "_members")
 
@@ -72,16 +91,18 @@ class ObjectKey(Mapping[str, Any]):
 
 
 def _hashed(value: Any) -> Any:
-    """What stands for a member's value in a hash: of numbers a text, whose hash no peer can foresee. TypeError for what has none."""
+    """Return what a member's value contributes to a hash: for numbers a text, whose hash peers
+    cannot predict. Raises TypeError for unhashable values.
+    """
     if isinstance(value, float) and value.is_integer():
-        value = int(value)  # equal numbers have one hash, whatever their type
+        value = int(value)  # equal numbers have the same hash, whatever their type
     if isinstance(value, int | float):
         return str(int(value) if isinstance(value, bool) else value)
     return hash(value)
 
 
 def is_deeper(value: Any, levels: int) -> bool:
-    """Whether containers nest in the value by more than that many levels."""
+    """Return whether containers in the value nest deeper than this many levels."""
     level = [value] if type(value) in (dict, list) else []
     for _ in range(levels):
         if not level:
@@ -96,7 +117,9 @@ def is_deeper(value: Any, levels: int) -> bool:
 
 
 class _Open:
-    """A container whose end is not reached yet. `start` is where it begins if it is a key, otherwise None."""
+    """A container whose end is not reached yet. `start` is its position if it is a key, otherwise
+    None.
+    """
 
     __slots__ = ("closing", "key", "members", "start", "value")
 
@@ -109,7 +132,9 @@ class _Open:
 
 
 class JsonReader:
-    """Reads one text. `window_chars` 0: the standard decoder has refused the text already, and is not asked again."""
+    """Reads one text. With `window_chars` 0 the standard decoder has refused the text already and
+    is not tried again.
+    """
 
     __slots__ = ("_at", "_spent", "_text", "_window", "_window_at", "_window_chars")
 
@@ -122,13 +147,13 @@ class JsonReader:
         self._window_chars = window_chars
 
     def read(self) -> Slices[Any]:
-        """Return the value that the text spells; ProtocolError, with the position, when it spells none."""
+        """Parse the text; raise ProtocolError, with the position, if it is malformed."""
         stack: list[_Open] = []
         expected = _VALUE
         value: Any = None
         while True:
             first = self._peek()
-            while first and first in _SPACES:  # more of it than is skipped at a time
+            while first and first in _SPACES:  # more than is skipped at a time
                 yield
                 first = self._peek()
             self._spent += TOKEN_CHARS
@@ -190,7 +215,7 @@ class JsonReader:
                         value = yield from self._long_text(first)
                 else:
                     value = self._scalar()
-            # A value is complete, or a container that was closed.
+            # A value, or a closed container, is complete.
             if not stack:
                 expected = _END
                 continue
@@ -203,10 +228,12 @@ class JsonReader:
 
     def _error(self, what: str) -> ProtocolError:
         near = self._text[self._at : self._at + 20]
-        return ProtocolError(f"bad JSON text at character {self._at} of {len(self._text)}: {what}, found {near!r}")
+        return ProtocolError(
+            f"bad JSON text at character {self._at} of {len(self._text)}: {what}, found {near!r}"
+        )
 
     def _peek(self) -> str:
-        """Skip white space; the next character, or nothing at the end."""
+        """Skip white space and return the next character, or an empty text at the end."""
         space = _SPACE.match(self._text, self._at)
         assert space is not None
         self._at = space.end()
@@ -218,7 +245,9 @@ class JsonReader:
             raise self._error(f"at most {NESTING_MAX} levels of nesting are read")
 
     def _decoded(self, depth: int) -> Any:
-        """Return the container that begins here, by the standard decoder, and step over it; None if it has to be walked."""
+        """Decode the container that begins here by the standard decoder and step over it; return
+        None if it has to be walked.
+        """
         start = self._at - self._window_at
         if not self._window or start >= self._window_chars // 2:
             self._window = self._text[self._at : self._at + self._window_chars]
@@ -254,14 +283,18 @@ class JsonReader:
     def _number(self, match: re.Match[str]) -> int | float:
         digits, fraction, bare_fraction, exponent, suffix = match.groups()
         try:
-            value = float(digits) if fraction or bare_fraction or exponent or suffix in ("F", "D") else int(digits)
+            value = (
+                float(digits)
+                if fraction or bare_fraction or exponent or suffix in ("F", "D")
+                else int(digits)
+            )
         except ValueError as error:
             raise self._error("a number of fewer digits is expected") from error
         self._at = match.end()
         return value
 
     def _comma_unless(self, first: str, closing: str) -> None:
-        """Step over the comma that follows an item; the last item needs none, and may have one."""
+        """Step over the comma after an item; optional after the last one."""
         if first == ",":
             self._at += 1
         elif first != closing:
@@ -285,7 +318,7 @@ class JsonReader:
         raise self._error("a key is expected")
 
     def _short_text(self, quote: str) -> str | None:
-        """Return the text that begins here, if it has no escapes and no great length; otherwise None."""
+        """Return the text that begins here if it is short and has no escapes; otherwise None."""
         short = _SHORT_TEXT[quote].match(self._text, self._at)
         if short is None:
             return None
@@ -310,7 +343,7 @@ class JsonReader:
                 self._at += 1
                 return "".join(pieces)
             if following and following != "\\":
-                continue  # a long text goes on
+                continue  # a long text continues
             self._at += 1
             escape = _ESCAPE.match(self._text, self._at)
             if escape is None:
@@ -327,8 +360,13 @@ class JsonReader:
 
 
 def _append(pieces: list[str], code: int) -> None:
-    """Append the character of an escape; a half that follows its other half is put together with it."""
-    if 0xDC00 <= code < 0xE000 and pieces[-1] == "" and len(pieces) > 1 and "\ud800" <= pieces[-2] < "\udc00":
+    """Append the character of an escape, joining surrogate pairs."""
+    if (
+        0xDC00 <= code < 0xE000
+        and pieces[-1] == ""
+        and len(pieces) > 1
+        and "\ud800" <= pieces[-2] < "\udc00"
+    ):
         pieces.pop()
         pieces[-1] = chr(0x10000 + ((ord(pieces[-1]) - 0xD800) << 10) + code - 0xDC00)
     else:

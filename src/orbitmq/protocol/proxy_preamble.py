@@ -1,4 +1,5 @@
-"""The HAProxy PROXY preamble that a load balancer may put before a connection's first byte: text (v1) and binary (v2).
+"""The HAProxy PROXY preamble that a load balancer may send before a connection's first byte: text
+(v1) and binary (v2).
 
 Sans-IO: bytes in, the end of the preamble and the addresses out.
 """
@@ -18,7 +19,9 @@ _V2_LENGTH_MAX = 16 + 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyPreamble:
-    """What the load balancer said of the peer; the addresses are None when it spoke for itself."""
+    """The peer as the load balancer reports it; the addresses are None for the balancer's own
+    connections.
+    """
 
     length: int
     source: str | None = None
@@ -27,12 +30,12 @@ class ProxyPreamble:
 
 
 def could_begin(data: bytes) -> bool:
-    """Whether `data` is, or may become, the start of a preamble."""
+    """Return whether `data` is, or may become, the start of a preamble."""
     return any(data[: len(mark)] == mark[: len(data)] for mark in (_V1, _V2))
 
 
 def parse(data: bytes) -> ProxyPreamble | None:
-    """The preamble at the start of `data`, or None while it is not complete."""
+    """Return the preamble at the start of `data`, or None while it is incomplete."""
     if data.startswith(_V1):
         return _parse_text(data)
     if data.startswith(_V2):
@@ -51,7 +54,11 @@ def _parse_text(data: bytes) -> ProxyPreamble | None:
         return ProxyPreamble(length=end + 2)
     if len(words) != 6 or words[1] not in ("TCP4", "TCP6"):
         raise ProtocolError(f"not a PROXY line: {data[:end]!r}")
-    return ProxyPreamble(length=end + 2, source=_address(words[2], words[4]), destination=_address(words[3], words[5]))
+    return ProxyPreamble(
+        length=end + 2,
+        source=_address(words[2], words[4]),
+        destination=_address(words[3], words[5]),
+    )
 
 
 def _parse_binary(data: bytes) -> ProxyPreamble | None:
@@ -59,11 +66,16 @@ def _parse_binary(data: bytes) -> ProxyPreamble | None:
         return None
     length = 16 + int.from_bytes(data[14:16], "big")
     if data[12] >> 4 != 2 or length > _V2_LENGTH_MAX:
-        raise ProtocolError(f"a PROXY preamble of version {data[12] >> 4} and {length} bytes: version 2, {_V2_LENGTH_MAX} bytes at most")
+        raise ProtocolError(
+            f"a PROXY preamble of version {data[12] >> 4} and {length} bytes: version 2,"
+            f" {_V2_LENGTH_MAX} bytes at most"
+        )
     if len(data) < length:
         return None
     size = {1: 4, 2: 16}.get(data[13] >> 4)
-    if data[12] & 0xF == 0 or size is None:  # the balancer's own health check, or not an internet address
+    if (
+        data[12] & 0xF == 0 or size is None
+    ):  # the balancer's own health check, or not an internet address
         return ProxyPreamble(length=length)
     tlvs_at = 16 + 2 * size + 4
     if tlvs_at > length:
@@ -78,7 +90,7 @@ def _parse_binary(data: bytes) -> ProxyPreamble | None:
 
 
 def _tlvs(data: bytes) -> dict[int, str]:
-    """The further values that are ASCII text; others are passed over."""
+    """Return the additional values that are ASCII text; others are ignored."""
     values = {}
     while len(data) >= 3:
         kind, end = data[0], 3 + int.from_bytes(data[1:3], "big")
@@ -97,7 +109,9 @@ def _address(host: str, port: str) -> str:
         parsed = ipaddress.ip_address(host)
         number = int(port)
     except ValueError as problem:
-        raise ProtocolError(f"a PROXY preamble with the address {host!r} port {port!r}: {problem}") from None
+        raise ProtocolError(
+            f"a PROXY preamble with the address {host!r} port {port!r}: {problem}"
+        ) from None
     if not 0 <= number < 65536:
         raise ProtocolError(f"a PROXY preamble with port {number}")
     return f"[{parsed}]:{number}" if parsed.version == 6 else f"{parsed}:{number}"

@@ -1,5 +1,5 @@
-"""The signature of a request, by which a server knows whose it is: HMAC-SHA1 over the values of its fields, in the order of their names,
-and its body.
+"""Request signatures, by which a server authenticates them: HMAC-SHA1 over the field values,
+ordered by field name, and the body.
 
 Numbers of the header itself (code, opaque, flag) are not signed. Pure.
 """
@@ -17,12 +17,14 @@ SIGNATURE: Final = "Signature"
 SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - its name
 
 
-_BLOCK: Final = 64  # of SHA-1
+_BLOCK: Final = 64  # block size of SHA-1, in bytes
 _KEYS_MAX: Final = 1024
 
 
 class SigningKey:
-    """A secret as HMAC-SHA1 uses it (RFC 2104), worked in once: that takes longer than a message of some hundred bytes."""
+    """A secret prepared for HMAC-SHA1 (RFC 2104): the preparation takes longer than signing a
+    message of some hundred bytes.
+    """
 
     __slots__ = ("_inner", "_outer")
 
@@ -35,22 +37,26 @@ class SigningKey:
         self._outer = hashlib.sha1(bytes(byte ^ 0x5C for byte in key), usedforsecurity=False)
 
     def sign(self, content: bytes | memoryview) -> bytes:
-        """The signature of a content, in Base64."""
+        """Return the signature of a content, in Base64."""
         inner, outer = self._inner.copy(), self._outer.copy()
         inner.update(content)
         outer.update(inner.digest())
         return binascii.b2a_base64(outer.digest(), newline=False)
 
 
-signing_key = lru_cache(_KEYS_MAX)(SigningKey)  # of each secret that was used lately
+signing_key = lru_cache(_KEYS_MAX)(SigningKey)  # cached for recently used secrets
 
 
 def signature(fields: Mapping[str, str], body: bytes | None, secret_key: str) -> str:
-    """What `fields` and `body` are signed with; a signature that is among the fields does not count."""
+    """Return the signature of `fields` and `body`, ignoring a signature among the fields."""
     values = "".join(fields[name] for name in sorted(fields) if name != SIGNATURE)
     return signing_key(secret_key).sign(values.encode() + (body or b"")).decode()
 
 
 def unsigned(fields: Mapping[str, str] | None) -> dict[str, str]:
-    """The fields without what says who signed them: for whoever is not meant to have it."""
-    return {name: value for name, value in (fields or {}).items() if name not in (ACCESS_KEY, SIGNATURE, SECURITY_TOKEN)}
+    """Return the fields without credentials and signature, for code that must not see them."""
+    return {
+        name: value
+        for name, value in (fields or {}).items()
+        if name not in (ACCESS_KEY, SIGNATURE, SECURITY_TOKEN)
+    }

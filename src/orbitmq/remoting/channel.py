@@ -1,4 +1,4 @@
-"""A connected peer, as handlers see it: where it is, and how to answer or ask it."""
+"""A connected peer as handlers see it: its address, and how to send it responses and requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ByteLink(Protocol):
-    """What carries a channel's bytes: a socket of the epoll set, or an asyncio transport."""
+    """Transports a channel's bytes: a socket of the epoll set, or an asyncio transport."""
 
     channel: Any
 
@@ -33,6 +33,12 @@ class ByteLink(Protocol):
     def close(self) -> None: ...
 
 
+def channel_of(connection: object) -> Channel:
+    """Return the channel behind a connection that a service knows by a narrower type."""
+    assert isinstance(connection, Channel)
+    return connection
+
+
 class Channel:
     """One connection. Equal only to itself, so it serves as a key."""
 
@@ -49,7 +55,15 @@ class Channel:
         "remote_address",
     )
 
-    def __init__(self, endpoint: Endpoint, link: ByteLink, *, remote_address: str, local_address: str, is_tls: bool = False) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        link: ByteLink,
+        *,
+        remote_address: str,
+        local_address: str,
+        is_tls: bool = False,
+    ) -> None:
         self.endpoint = endpoint
         self.link = link
         self.remote_address = remote_address
@@ -60,17 +74,22 @@ class Channel:
         self.proxy: ProxyPreamble | None = None
         self.attributes: dict[str, Any] = {}
 
+    @property
+    def is_reading(self) -> bool:
+        """Return whether the peer reads what is sent to it."""
+        return self.link.reading
+
     def send(self, command: RemotingCommand) -> None:
-        """Send one command as it is; nothing happens when the connection is gone."""
+        """Send one command as it is; does nothing if the connection is closed."""
         if self.is_open:
             self.link.write(frame.encode(command))
 
     async def invoke(self, request: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        """Ask this peer and wait for its answer."""
+        """Send a request to this peer and return the response."""
         return await self.endpoint.invoke(self, request, timeout_ms)
 
     def invoke_oneway(self, request: RemotingCommand) -> None:
-        """Tell this peer something that it does not answer."""
+        """Send a request to this peer without expecting a response."""
         self.endpoint.invoke_oneway(self, request)
 
     def close(self, reason: str) -> None:
@@ -84,7 +103,7 @@ class Channel:
 
 
 def address_text(address: Any) -> str:
-    """`host:port` of a socket address, `[host]:port` for IPv6."""
+    """Return `host:port` of a socket address, `[host]:port` for IPv6."""
     if not isinstance(address, tuple) or len(address) < 2:
         return str(address or "unknown")
     host = address[0].removeprefix("::ffff:") if "." in address[0] else address[0]

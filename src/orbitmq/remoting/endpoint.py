@@ -1,6 +1,7 @@
-"""One side of the protocol, server or client: frames in, commands to the dispatcher, answers to whoever asked.
+"""One side of the protocol, server or client: frames in, requests to the dispatcher, responses to
+their callers.
 
-It owns no socket: links hand it bytes by `receive` and are written to through their channel.
+It owns no socket: links pass it bytes by `receive` and are written to through their channel.
 """
 
 from __future__ import annotations
@@ -11,38 +12,45 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from orbitmq.common.clock import Clock
-from orbitmq.common.errors import ProtocolError, RemoteTimeout, RemoteUnavailable, TooManyRequests
+from orbitmq.common.errors import (
+    ProtocolError,
+    RemoteTimeoutError,
+    RemoteUnavailableError,
+    TooManyRequestsError,
+)
 from orbitmq.protocol.command import FLAG_ONEWAY, RemotingCommand, SerializeType
 from orbitmq.protocol.frame import FrameLimits, decode, frame_end
 from orbitmq.protocol.in_flight import InFlight, opaques
 from orbitmq.remoting.channel import ByteLink, Channel
-from orbitmq.remoting.dispatch import Dispatcher
+from orbitmq.remoting.dispatch import RequestDispatcher
 
 log = logging.getLogger(__name__)
 
 Callback = Callable[[RemotingCommand | Exception], None]
 
-EXPIRY_GRACE_MS = 1000  # as the original: an entry is dropped a second after its timeout
-TIMEOUT_STEP_S = 0.05  # so much later than asked for a call may find that its time is over
+EXPIRY_GRACE_MS = 1000  # as in the original: an entry is dropped a second after its timeout
+TIMEOUT_STEP_S = 0.05  # resolution of call timeouts
 
 
-class Taker(Protocol):
-    """A room's kernel that takes whole requests straight from the buffer, before anything is decoded.
+class FastPath(Protocol):
+    """Serves whole requests straight from the receive buffer, before anything is decoded.
 
-    `take` consumes whole frames from `start` on as long as it knows them and returns where it stopped; `end_turn` runs when all
-    ready connections are read. `before_send` runs before replies leave earlier than that, maybe within `end_turn`: it makes durable
-    what the replies written so far acknowledge, and writes none.
+    `try_handle` consumes whole frames from `start` on as long as it supports them and returns where
+    it stopped; the general path serves the next frame. `end_of_iteration` runs when all ready
+    connections are read. `before_send` runs before replies are sent earlier than that, possibly
+    within `end_of_iteration`: it makes durable what the replies written so far acknowledge, and
+    writes none.
     """
 
-    def take(self, link: ByteLink, buffer: bytearray, start: int, end: int) -> int: ...
+    def try_handle(self, link: ByteLink, buffer: bytearray, start: int, end: int) -> int: ...
 
-    def end_turn(self) -> None: ...
+    def end_of_iteration(self) -> None: ...
 
     def before_send(self) -> None: ...
 
 
 class ConnectionListener(Protocol):
-    """Is told what becomes of connections."""
+    """Receives the events of connections."""
 
     def on_connect(self, channel: Channel) -> None: ...
 
@@ -54,15 +62,17 @@ class ConnectionListener(Protocol):
 
 
 class _Waiter(NamedTuple):
-    """Who waits for the answer to what."""
+    """The caller of a request in flight."""
 
     callback: Callback
     address: str
     code: int
     timeout_ms: int
 
-    def overdue(self) -> RemoteTimeout:
-        return RemoteTimeout(f"{self.address} did not answer request {self.code} within {self.timeout_ms} ms")
+    def overdue(self) -> RemoteTimeoutError:
+        return RemoteTimeoutError(
+            f"{self.address} did not respond to request {self.code} within {self.timeout_ms} ms"
+        )
 
 
 class Endpoint:
@@ -70,17 +80,18 @@ class Endpoint:
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
+        dispatcher: RequestDispatcher,
         clock: Clock,
         *,
         limits: FrameLimits,
         invoke_max: int,
         listeners: tuple[ConnectionListener, ...] = (),
         serialize_type: SerializeType = SerializeType.JSON,
+        fast_path: FastPath | None = None,
     ) -> None:
         self.dispatcher = dispatcher
         self._busy = dispatcher.busy
-        self.taker: Taker | None = None
+        self.fast_path = fast_path
         self._clock = clock
         self._limits = limits
         self._invoke_max = invoke_max
@@ -88,17 +99,23 @@ class Endpoint:
         self._is_json = serialize_type is SerializeType.JSON
         self._in_flight: InFlight[_Waiter] = InFlight()
         self._opaques = opaques()
-        self._due: dict[int, list[int]] = {}  # opaques by the step in which their time is over; most are answered long before
+        self._due: dict[
+            int, list[int]
+        ] = {}  # opaques by the time step of their timeout; most get a response long before
 
     # -- bytes in
 
     def receive(self, link: ByteLink, buffer: bytearray, start: int, end: int) -> int:
-        """Consume the whole frames of buffer[start:end]; stops early while the peer does not take its answers, or had its share."""
-        taker, limits, channel = self.taker, self._limits, link.channel
+        """Consume the whole frames of buffer[start:end]; stops early while the peer does not read
+        its responses, or has used up its share.
+        """
+        fast_path, limits, channel = self.fast_path, self._limits, link.channel
         dispatch, busy = self.dispatcher.dispatch, self._busy
         while True:
-            if taker is not None and channel not in busy and link.may_receive:  # of one that is busy the dispatcher keeps the order
-                start = taker.take(link, buffer, start, end)
+            if (
+                fast_path is not None and channel not in busy and link.may_receive
+            ):  # the dispatcher keeps the order of requests on busy connections
+                start = fast_path.try_handle(link, buffer, start, end)
             if not link.may_receive:
                 break
             stop = frame_end(buffer, start, end, limits)
@@ -107,77 +124,105 @@ class Endpoint:
             command = decode(buffer, start, stop)
             start = stop
             if command.flag & 1:
-                self._on_answer(channel, command)
+                self._on_response(channel, command)
             else:
                 dispatch(channel, command)
             link.yield_if_late()
         return start
 
-    def end_turn(self) -> None:
-        """All ready connections are read: let a kernel finish what it took."""
-        if self.taker is not None:
-            self.taker.end_turn()
+    def end_of_iteration(self) -> None:
+        """Let the fast path complete its requests: all ready connections are read."""
+        if self.fast_path is not None:
+            self.fast_path.end_of_iteration()
 
     def before_send(self) -> None:
-        """Replies are about to leave before the end of the turn."""
-        if self.taker is not None:
-            self.taker.before_send()
+        """Prepare for replies that are sent before the end of the iteration."""
+        if self.fast_path is not None:
+            self.fast_path.before_send()
 
-    def _on_answer(self, channel: Channel, command: RemotingCommand) -> None:
+    def _on_response(self, channel: Channel, command: RemotingCommand) -> None:
         waiter = self._in_flight.take(command.opaque, channel)
         if waiter is None:
-            log.debug("answer nobody waits for peer=%s opaque=%d code=%d", channel.remote_address, command.opaque, command.code)
+            log.debug(
+                "unexpected response peer=%s opaque=%d code=%d",
+                channel.remote_address,
+                command.opaque,
+                command.code,
+            )
         else:
             _settle(waiter, command)
 
     # -- connections
 
     def opened(self, channel: Channel) -> None:
-        """A peer is connected."""
+        """Handle a new connection."""
         log.debug("connected peer=%s tls=%s", channel.remote_address, channel.is_tls)
-        self._tell(lambda listener: listener.on_connect(channel))
+        self._notify(lambda listener: listener.on_connect(channel))
 
     def closed(self, channel: Channel, error: BaseException | None) -> None:
-        """A connection ended: fail what waits for its answers at once."""
+        """Handle a closed connection: its pending calls fail at once."""
         channel.is_open = False
         self.dispatcher.disconnected(channel)
         if isinstance(error, ProtocolError | MemoryError):
             log.warning("connection closed peer=%s why=%s", channel.remote_address, error)
         elif error is not None and not isinstance(error, OSError):
-            log.error("connection closed peer=%s by a failure", channel.remote_address, exc_info=error)
+            log.error(
+                "connection closed peer=%s by a failure", channel.remote_address, exc_info=error
+            )
         elif channel.close_reason is not None:
-            log.info("connection closed peer=%s why=%s", channel.remote_address, channel.close_reason)
+            log.info(
+                "connection closed peer=%s why=%s", channel.remote_address, channel.close_reason
+            )
         else:
-            log.debug("disconnected peer=%s why=%s", channel.remote_address, error or "closed by the peer")
+            log.debug(
+                "disconnected peer=%s why=%s", channel.remote_address, error or "closed by the peer"
+            )
         if error is not None:
-            self._tell(lambda listener: listener.on_exception(channel, error))
-        self._tell(lambda listener: listener.on_close(channel))
+            self._notify(lambda listener: listener.on_exception(channel, error))
+        self._notify(lambda listener: listener.on_close(channel))
         why = channel.close_reason or error or "the peer closed the connection"
         for waiter in self._in_flight.drop(channel):
-            _settle(waiter, RemoteUnavailable(f"the connection to {channel.remote_address} ended before the answer came: {why}"))
+            _settle(
+                waiter,
+                RemoteUnavailableError(
+                    f"the connection to {channel.remote_address} closed before the response came:"
+                    f" {why}"
+                ),
+            )
 
     def idle(self, channel: Channel, idle_ms: int) -> None:
-        """Nothing moved on a connection for too long: close it."""
-        self._tell(lambda listener: listener.on_idle(channel))
+        """Close a connection that was idle for too long."""
+        self._notify(lambda listener: listener.on_idle(channel))
         channel.close(f"idle for {idle_ms // 1000} s")
 
-    def _tell(self, tell: Callable[[ConnectionListener], None]) -> None:
+    def _notify(self, notify: Callable[[ConnectionListener], None]) -> None:
         for listener in self._listeners:
             try:
-                tell(listener)
+                notify(listener)
             except Exception:
                 log.exception("connection listener failed listener=%r", listener)
 
     # -- requests out
 
-    def invoke_callback(self, channel: Channel, request: RemotingCommand, timeout_ms: int, callback: Callback) -> int:
-        """Send `request`; `callback` gets the answer, or the error, once. The number is the request's opaque."""
+    def invoke_callback(
+        self, channel: Channel, request: RemotingCommand, timeout_ms: int, callback: Callback
+    ) -> int:
+        """Send `request` and return its opaque; `callback` is called once with the response or the
+        error.
+        """
         if len(self._in_flight) >= self._invoke_max:
-            raise TooManyRequests(f"{len(self._in_flight)} requests wait for their answers, the most allowed; nothing was sent")
+            raise TooManyRequestsError(
+                f"{len(self._in_flight)} requests are in flight, the most allowed; nothing was sent"
+            )
         self._check_sendable(channel)
         self._number(request)
         deadline_ms = self._clock.monotonic_ms() + timeout_ms + EXPIRY_GRACE_MS
-        self._in_flight.add(request.opaque, channel, deadline_ms, _Waiter(callback, channel.remote_address, request.code, timeout_ms))
+        self._in_flight.add(
+            request.opaque,
+            channel,
+            deadline_ms,
+            _Waiter(callback, channel.remote_address, request.code, timeout_ms),
+        )
         try:
             channel.send(request)
         except BaseException:
@@ -185,28 +230,32 @@ class Endpoint:
             raise
         return request.opaque
 
-    async def invoke(self, channel: Channel, request: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        """Send `request` and wait for its answer."""
-        answered: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+    async def invoke(
+        self, channel: Channel, request: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        """Send `request` and return the response."""
+        replied: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
 
         def settle(result: RemotingCommand | Exception) -> None:
-            if answered.done():
+            if replied.done():
                 return
             if isinstance(result, Exception):
-                answered.set_exception(result)
+                replied.set_exception(result)
             else:
-                answered.set_result(result)
+                replied.set_result(result)
 
         opaque = self.invoke_callback(channel, request, timeout_ms, settle)
         self._fail_after(timeout_ms, opaque)
         try:
-            return await answered
+            return await replied
         except BaseException:
             self._in_flight.withdraw(opaque)
             raise
 
     def _fail_after(self, timeout_ms: int, opaque: int) -> None:
-        """One timer for all calls whose time is over in the same step: a timer of its own would cost more than the call."""
+        """Schedule the timeout of a call; calls of the same time step share a timer, since one each
+        would cost more than the call.
+        """
         loop = asyncio.get_running_loop()
         step = int(loop.time() / TIMEOUT_STEP_S + timeout_ms / (1000 * TIMEOUT_STEP_S)) + 1
         due = self._due.get(step)
@@ -222,33 +271,40 @@ class Endpoint:
                 _settle(waiter, waiter.overdue())
 
     def invoke_oneway(self, channel: Channel, request: RemotingCommand) -> None:
-        """Send `request`, which nobody answers."""
+        """Send `request` without expecting a response."""
         self._check_sendable(channel)
         self._number(request)
         request.flag |= FLAG_ONEWAY
         channel.send(request)
 
     def _check_sendable(self, channel: Channel) -> None:
-        """Refuse to send to a peer that is gone, or that leaves too much of what was sent to it unread."""
+        """Raise if the peer is gone, or has left too much of what was sent to it unread."""
         if not channel.is_open or channel.close_reason is not None:
-            raise RemoteUnavailable(f"the connection to {channel.remote_address} is closed; nothing was sent")
+            raise RemoteUnavailableError(
+                f"the connection to {channel.remote_address} is closed; nothing was sent"
+            )
         if not channel.link.reading:
-            raise TooManyRequests(f"{channel.remote_address} does not take what was sent to it before; nothing was sent")
+            raise TooManyRequestsError(
+                f"{channel.remote_address} does not read what was sent to it before; nothing was"
+                " sent"
+            )
 
     def _number(self, request: RemotingCommand) -> None:
-        """Give a request its opaque, and its header encoding unless whoever made it chose one."""
+        """Assign the opaque of a request, and the header encoding unless its creator chose one."""
         request.opaque = next(self._opaques)
         if not self._is_json:
             request.serialize_type = SerializeType.ROCKETMQ
 
     def sweep(self) -> None:
-        """Fail the requests whose answer is overdue; called every second."""
+        """Fail the requests whose response is overdue; called every second."""
         for waiter in self._in_flight.expire(self._clock.monotonic_ms()):
             _settle(waiter, waiter.overdue())
 
 
 def _settle(waiter: _Waiter, result: RemotingCommand | Exception) -> None:
-    """Tell a waiter its result; one that fails costs neither the connection nor the other waiters anything."""
+    """Pass a result to a waiter; a failing callback affects neither the connection nor the other
+    waiters.
+    """
     try:
         waiter.callback(result)
     except Exception:

@@ -1,8 +1,9 @@
-"""Memory of connections that is free again goes back to the system, where the C library keeps it for itself otherwise.
+"""Returns the freed memory of connections to the system, where the C library would keep it.
 
-glibc raises the size from which blocks are mapped one by one as soon as such a block is freed; buffers of the next crowd of peers are
-then in its heap, and stay there for good behind the first small block that lives longer. `malloc_trim` returns their pages. Other C
-libraries have no such function, and nothing is done.
+glibc raises the threshold from which blocks are mapped individually as soon as such a block is
+freed; later buffers are then allocated in its heap, and stay there behind the first small block
+that lives longer. `malloc_trim` returns their pages. Other C libraries lack that function, and
+nothing is done.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import threading
 from typing import Final
 
 PEAK_MIN: Final = 8 * 1024 * 1024  # less is worth keeping for the next peers
-FALL: Final = 4  # a crowd is gone when so small a part of what it held is left
-TRIMS: Final = 2  # the second, a second later, takes what was freed while the first ran
+FALL: Final = 4  # the peak is over when the held bytes fall below this fraction of it
+TRIMS: Final = 2  # the second, a second later, returns what was freed during the first
 
 
 class FreedMemory:
-    """Watches how much connections hold; to be asked every second or so."""
+    """Tracks how much memory connections hold; called about once a second."""
 
     def __init__(self) -> None:
         self._peak = 0
@@ -25,7 +26,7 @@ class FreedMemory:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
     def is_worth_it(self, held: int) -> bool:
-        """Whether connections hold much less than the most since this was last true."""
+        """Return whether connections hold much less than the peak since this was last true."""
         self._peak = max(self._peak, held)
         if self._peak < PEAK_MIN or held > self._peak // FALL:
             return False
@@ -33,7 +34,9 @@ class FreedMemory:
         return True
 
     def give_back(self, held: int) -> None:
-        """Hear how many bytes connections hold now, and give back what they do not any more."""
+        """Record how many bytes connections hold now, and return freed memory if that is much less
+        than before.
+        """
         if self.is_worth_it(held):
             self._trims_due = TRIMS
         if self._trims_due and self._trim is not None:

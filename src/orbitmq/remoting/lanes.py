@@ -1,4 +1,4 @@
-"""Lanes: requests that wait for somebody, so many at a time, so many waiting, each waiting so long.
+"""Lanes: asynchronous requests, limited in how many run, how many wait, and for how long.
 
 Thread rule: everything here runs on the loop's thread.
 """
@@ -15,14 +15,14 @@ from orbitmq.common.clock import Clock
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import Channel
 
-# None: no answer now; the handler sends it later on the same channel, or never.
-Answer = RemotingCommand | None
-WaitingHandler = Callable[[Channel, RemotingCommand], Awaitable[Answer]]
+# None: no reply now; the handler sends it later on the same channel, or never.
+Reply = RemotingCommand | None
+WaitingHandler = Callable[[Channel, RemotingCommand], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneLimits:
-    """How many requests of a lane run at once, how many wait, and how long."""
+    """How many requests of a lane may run, how many may wait, and for how long."""
 
     name: str
     running_max: int
@@ -31,6 +31,8 @@ class LaneLimits:
 
 
 class Job(NamedTuple):
+    """A request with its handler and arrival time."""
+
     arrived_ms: int
     channel: Channel
     request: RemotingCommand
@@ -39,9 +41,11 @@ class Job(NamedTuple):
 
 
 class Lane:
-    """Requests that run beside each other up to a limit, and wait in order beyond it."""
+    """Runs requests concurrently up to a limit, and queues those beyond it."""
 
-    def __init__(self, limits: LaneLimits, clock: Clock, run: Callable[[Job, str | None], Awaitable[None]]) -> None:
+    def __init__(
+        self, limits: LaneLimits, clock: Clock, run: Callable[[Job, str | None], Awaitable[None]]
+    ) -> None:
         self.limits = limits
         self._clock = clock
         self._run = run
@@ -55,27 +59,30 @@ class Lane:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for their turn."""
+        """Return the number of queued requests."""
         return len(self._waiting)
 
     def waited_ms(self, now_ms: int) -> int:
-        """For how long the first of them has waited; 0 when none does."""
+        """Return how long the oldest queued request has waited; 0 without any."""
         return now_ms - self._waiting[0].arrived_ms if self._waiting else 0
 
     def submit(self, job: Job) -> str | None:
-        """Run the job or let it wait; a reason when there is no room."""
+        """Run or queue the job; return a reason if there is no room."""
         if len(self._tasks) < self.limits.running_max:
             self._start(job, None)
             return None
         if len(self._waiting) >= self.limits.queue_max:
             limits = self.limits
-            return f"the {limits.name} queue is full: {limits.queue_max} requests wait, {limits.running_max} run; retry in a moment"
+            return (
+                f"the {limits.name} queue is full: {limits.queue_max} requests wait,"
+                f" {limits.running_max} run; retry in a moment"
+            )
         self._waiting.append(job)
         self._plan_expiry()
         return None
 
     async def close(self) -> None:
-        """Let nobody wait or run any more."""
+        """Drop the queued requests and cancel the running ones."""
         self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -96,10 +103,14 @@ class Lane:
             self._start(self._waiting.popleft(), None)
 
     def _plan_expiry(self) -> None:
-        """Look again when the job that waits longest has waited too long."""
+        """Schedule the check of the job that has waited longest."""
         if self._timer is None and self._waiting:
-            wait_ms = self._waiting[0].arrived_ms + self.limits.wait_ms_max - self._clock.monotonic_ms()
-            self._timer = asyncio.get_running_loop().call_later(max(wait_ms, 1) / 1000, self._expire)
+            wait_ms = (
+                self._waiting[0].arrived_ms + self.limits.wait_ms_max - self._clock.monotonic_ms()
+            )
+            self._timer = asyncio.get_running_loop().call_later(
+                max(wait_ms, 1) / 1000, self._expire
+            )
 
     def _expire(self) -> None:
         self._timer = None
@@ -109,7 +120,8 @@ class Lane:
             job = self._waiting.popleft()
             self._start(
                 job,
-                f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {now_ms - job.arrived_ms}ms, "
-                f"size of queue: {size}, running: {len(self._tasks)} in {self.limits.name}; retry in a moment",
+                "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in"
+                f" queue: {now_ms - job.arrived_ms}ms, size of queue: {size}, running:"
+                f" {len(self._tasks)} in {self.limits.name}; retry in a moment",
             )
         self._plan_expiry()

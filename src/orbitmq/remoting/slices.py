@@ -1,8 +1,8 @@
-"""Work in slices (`common/slices.py`) on the loop's thread.
+"""Runs work in slices (`common/slices.py`) on the loop's thread.
 
-One slice of queued work runs per loop iteration, or several short ones, and the pieces take turns: a loop that is busy otherwise, with
-turns of 5 ms, would never be done with thousands of short ones.
-Thread rule: everything here runs on the loop's thread.
+Each loop iteration runs one slice of queued work, or several short ones, round robin: with one
+slice each, a loop busy with iterations of 5 ms would never finish thousands of short ones. Thread
+rule: everything here runs on the loop's thread.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SHARE_NS: Final = 2_000_000  # of queued work in an iteration; a slice that began within it is the last
+SHARE_NS: Final = 2_000_000  # of queued work per iteration; no slice starts after it
 
 
 async def finish_between(work: Slices[T]) -> T:
-    """Run the slices one per loop iteration, for a coroutine that needs the result."""
+    """Run one slice per loop iteration and return the result, for coroutines."""
     while True:
         try:
             next(work)
@@ -35,7 +35,9 @@ async def finish_between(work: Slices[T]) -> T:
 
 
 class SliceQueue:
-    """Pieces of work under way, served round robin. With `share_ns` 0 one slice runs per loop iteration."""
+    """Pieces of work in progress, served round robin. With `share_ns` 0 one slice runs per loop
+    iteration.
+    """
 
     def __init__(self, *, share_ns: int = SHARE_NS) -> None:
         self._share_ns = share_ns
@@ -46,13 +48,21 @@ class SliceQueue:
     def __len__(self) -> int:
         return len(self._works)
 
-    def start(self, work: Slices[None], ended: Callable[[], object] | None = None, *, is_in_turn: bool = False) -> bool:
-        """Run the first slice now, unless other work is under way, and the rest later. Returns True if the work is done.
+    def start(
+        self,
+        work: Slices[None],
+        ended: Callable[[], object] | None = None,
+        *,
+        is_bounded: bool = False,
+    ) -> bool:
+        """Run the first slice now, unless other work is in progress, and the rest later. Returns
+        True if the work is done.
 
-        `ended` is called when queued work ends, not when it is done at once. `is_in_turn`: the caller sees to it that what he starts in an
-        iteration does not take too long, so the first slice waits only for one that runs.
+        `ended` is called when queued work ends, not when it is done at once. `is_bounded`: the
+        caller limits the time of what it starts per iteration, so the first slice is deferred only
+        while another one runs.
         """
-        if (is_in_turn or not self._works) and not self._is_advancing and not self._advance(work):
+        if (is_bounded or not self._works) and not self._is_advancing and not self._advance(work):
             return True
         self.add(work, ended)
         return False
@@ -93,7 +103,7 @@ class SliceQueue:
         self._plan()
 
     def _advance(self, work: Slices[None]) -> bool:
-        """Run one slice; whether there are more. A failure ends this piece of work only."""
+        """Run one slice; return whether there are more. A failure ends this piece of work only."""
         self._is_advancing = True
         try:
             next(work)

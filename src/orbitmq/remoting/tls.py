@@ -1,7 +1,8 @@
-"""TLS contexts for both sides, and certificates that are taken anew when their files change.
+"""TLS contexts for both sides, and certificates that are reloaded when their files change.
 
-Knows files and `ssl`, nothing of sockets. A changed pair of files that does not load (a certificate written, its key not yet) leaves
-the old context in force until the pair is right, so a swap under load fails no handshake.
+Knows files and `ssl`, nothing of sockets. A changed pair of files that does not load (a new
+certificate whose key is not written yet) leaves the old context in force until the pair is valid,
+so replacing it under load fails no handshake.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTls:
-    """The server's side: `test_mode` makes a self-signed certificate for this run."""
+    """TLS settings of a server: `test_mode` generates a self-signed certificate for this run."""
 
     mode: TlsMode = TlsMode.PERMISSIVE
     test_mode: bool = True
@@ -35,7 +36,7 @@ class ServerTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTls:
-    """The client's side: in test mode any server is trusted."""
+    """TLS settings of a client: in test mode any server is trusted."""
 
     enabled: bool = False
     test_mode: bool = True
@@ -47,30 +48,36 @@ class ClientTls:
 
 
 class ServerContext:
-    """The server's current TLS context; built at the first use, taken anew by `reload_if_changed`."""
+    """The server's current TLS context, created on first use and replaced
+    by `reload_if_changed`.
+    """
 
     def __init__(self, settings: ServerTls) -> None:
         self.settings = settings
         self._context: ssl.SSLContext | None = None
         self._seen = self._fingerprint()
         if not settings.test_mode and settings.mode is not TlsMode.DISABLED:
-            self._context = self._build()  # a bad file is told at start-up, not to the first client
+            self._context = self._build()  # a bad file fails the start, not the first handshake
 
     def get(self) -> ssl.SSLContext:
-        """The context for the next handshake."""
+        """Return the context for the next handshake."""
         if self._context is None:
             self._context = self._build()
         return self._context
 
     def reload_if_changed(self) -> bool:
-        """Take the files anew when one of them changed and all of them fit; true when the context is a new one."""
+        """Reload the files if one of them changed and all are valid; return whether the context was
+        replaced.
+        """
         seen = self._fingerprint()
         if self._context is None or seen == self._seen:
             return False
         try:
             self._context = self._build()
         except ConfigurationError as problem:
-            log.warning("changed certificate not taken, the old one stays in force why=%s", problem)
+            log.warning(
+                "changed certificate not loaded, the old one stays in force why=%s", problem
+            )
             return False
         finally:
             self._seen = seen
@@ -81,7 +88,10 @@ class ServerContext:
         settings = self.settings
         if settings.test_mode:
             return ()
-        return tuple(_stamp(path) for path in (settings.key_path, settings.cert_path, settings.trust_cert_path))
+        return tuple(
+            _stamp(path)
+            for path in (settings.key_path, settings.cert_path, settings.trust_cert_path)
+        )
 
     def _build(self) -> ssl.SSLContext:
         settings = self.settings
@@ -96,22 +106,30 @@ class ServerContext:
             return context
         if settings.cert_path is None or settings.key_path is None:
             raise ConfigurationError(
-                "TLS needs tls.server.certPath and tls.server.keyPath; set both, or tls.test.mode.enable=true for a self-signed "
-                "certificate, or tls.server.mode=disabled"
+                "TLS needs tls.server.certPath and tls.server.keyPath; set both, or"
+                " tls.test.mode.enable=true for a self-signed certificate, or"
+                " tls.server.mode=disabled"
             )
         _load_pair(context, settings.cert_path, settings.key_path, settings.key_password)
         if settings.client_auth is not ClientAuth.NONE and settings.verify_client:
-            context.verify_mode = ssl.CERT_REQUIRED if settings.client_auth is ClientAuth.REQUIRE else ssl.CERT_OPTIONAL
+            context.verify_mode = (
+                ssl.CERT_REQUIRED
+                if settings.client_auth is ClientAuth.REQUIRE
+                else ssl.CERT_OPTIONAL
+            )
             _load_trust(context, settings.trust_cert_path, "tls.server.trustCertPath")
         elif settings.client_auth is not ClientAuth.NONE:
             log.warning(
-                "clients are not asked for certificates: tls.server.need.client.auth has an effect only with tls.server.authClient=true"
+                "clients are not asked for certificates: tls.server.need.client.auth has an effect"
+                " only with tls.server.authClient=true"
             )
         return context
 
 
 def client_context(settings: ClientTls) -> ssl.SSLContext:
-    """The context for connections to servers; as the original, the name in the certificate is not compared."""
+    """Return the context for connections to servers; as in the original, the host name is not
+    checked.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     if settings.test_mode or not settings.verify_server:
@@ -124,8 +142,8 @@ def client_context(settings: ClientTls) -> ssl.SSLContext:
 
 
 def self_signed() -> tuple[bytes, bytes]:
-    """A certificate and its key as PEM, for tests: nobody should trust it."""
-    # Imported here: a server that does not need it starts sooner and smaller.
+    """Return a new self-signed certificate and its key as PEM, for tests."""
+    # Imported here: servers that do not need it start faster and use less memory.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -145,16 +163,23 @@ def self_signed() -> tuple[bytes, bytes]:
     )
     return (
         certificate.public_bytes(serialization.Encoding.PEM),
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
     )
 
 
-def _load_pair(context: ssl.SSLContext, cert_path: str, key_path: str, password: str | None) -> None:
+def _load_pair(
+    context: ssl.SSLContext, cert_path: str, key_path: str, password: str | None
+) -> None:
     try:
         context.load_cert_chain(cert_path, key_path, password=password or "")
     except (OSError, ssl.SSLError) as problem:
         raise ConfigurationError(
-            f"certificate {cert_path} with key {key_path} cannot be loaded: {problem}; both are PEM files that fit each other"
+            f"certificate {cert_path} with key {key_path} cannot be loaded: {problem}; both are PEM"
+            " files that fit each other"
         ) from problem
 
 
@@ -165,11 +190,13 @@ def _load_trust(context: ssl.SSLContext, path: str | None, key: str) -> None:
     try:
         context.load_verify_locations(path)
     except (OSError, ssl.SSLError) as problem:
-        raise ConfigurationError(f"{key}={path} cannot be loaded: {problem}; it is a PEM file of certificates to trust") from problem
+        raise ConfigurationError(
+            f"{key}={path} cannot be loaded: {problem}; it is a PEM file of certificates to trust"
+        ) from problem
 
 
 def _stamp(path: str | None) -> tuple[int, int, int] | None:
-    """What changes when a file does; None while it is not there."""
+    """Return a value that changes with the file; None if it does not exist."""
     if not path:
         return None
     try:

@@ -1,7 +1,9 @@
-"""The TLS peers of a server: handshakes in progress, their number and deadline, and connections on asyncio transports.
+"""The TLS peers of a server: handshakes in progress, their limit and deadline, and connections on
+asyncio transports.
 
-A handshake costs memory and time before anything is known of the peer, so they are few. When all places are taken, the oldest handshake
-that had `GRACE_MS` is closed for a new one: a stalled peer keeps nobody out, and a burst of good peers does not undo its own work.
+A handshake costs memory and time before anything is known about the peer, so their number is
+limited. At the limit, the oldest handshake that had `GRACE_MS` is closed for a new one: a stalled
+peer blocks no others, and a burst of good peers does not undo its own work.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ from orbitmq.remoting.transport_link import TransportLink
 log = logging.getLogger(__name__)
 
 GRACE_MS: Final = 1_000
-PEER_BYTES: Final = 64 * 1024  # what OpenSSL allocates for a peer, roughly
+PEER_BYTES: Final = 64 * 1024  # allocated by OpenSSL per peer, roughly
 HANDSHAKES_KEY: Final = "maxTlsHandshakes"
 HANDSHAKE_MS_KEY: Final = "tlsHandshakeTimeoutMillis"
 
 
 class TlsPeers:
-    """Connections that speak TLS, from their first byte on."""
+    """The TLS connections of a server, from their first byte on."""
 
     def __init__(
         self,
@@ -53,20 +55,24 @@ class TlsPeers:
         self._handshakes: dict[asyncio.Task[None], _Handshake] = {}  # oldest first
 
     def __len__(self) -> int:
-        """How many peers are connected, those that shake hands included."""
+        """Return the number of connected peers, including those in the handshake."""
         return len(self.links) + len(self._handshakes)
 
     @property
     def memory(self) -> int:
-        """How many bytes the peers take beside those that are counted in the budgets; an estimate."""
+        """Estimate the bytes that the peers take besides those counted in the budgets."""
         return len(self) * PEER_BYTES
 
     def take(self, channel: Channel, peer: socket.socket) -> None:
-        """Carry a connection over to TLS; it stays the same channel, whose end is told once."""
+        """Move a connection to TLS; it keeps its channel, whose end is reported once."""
         now_ms = self.clock.monotonic_ms()
         if not self._has_place(now_ms):
             peer.close()
-            self._failed(channel, f"{self._handshakes_max} handshakes are in progress, the most allowed ({HANDSHAKES_KEY})")
+            self._failed(
+                channel,
+                f"{self._handshakes_max} handshakes are in progress, the most allowed"
+                f" ({HANDSHAKES_KEY})",
+            )
             return
         handshake = _Handshake(channel, peer, now_ms)
         task = asyncio.get_running_loop().create_task(self._shake_hands(handshake))
@@ -74,15 +80,22 @@ class TlsPeers:
         task.add_done_callback(self._over)
 
     def _has_place(self, now_ms: int) -> bool:
-        """Whether one more handshake may begin; if it has to, the oldest ends for it."""
-        going_on = [(task, handshake) for task, handshake in self.budgets.handshakes.items() if handshake.ended_by is None]
+        """Return whether one more handshake may start; if necessary, the oldest is ended for it."""
+        going_on = [
+            (task, handshake)
+            for task, handshake in self.budgets.handshakes.items()
+            if handshake.ended_by is None
+        ]
         if len(going_on) < self._handshakes_max:
             return True
         task, oldest = going_on[0]
         age_ms = now_ms - oldest.begun_ms
         if age_ms < GRACE_MS:
             return False
-        oldest.ended_by = f"it was the oldest of {len(going_on)} handshakes, {age_ms} ms old, and another peer came ({HANDSHAKES_KEY})"
+        oldest.ended_by = (
+            f"it was the oldest of {len(going_on)} handshakes, {age_ms} ms old, and another peer"
+            f" came ({HANDSHAKES_KEY})"
+        )
         task.cancel()
         return True
 
@@ -91,39 +104,55 @@ class TlsPeers:
         try:
             async with asyncio.timeout(self._handshake_ms_max / 1000):
                 plain, transport = await asyncio.get_running_loop().connect_accepted_socket(
-                    lambda: TlsTransport(self._context.get(), TlsLink(self, handshake.channel)), handshake.peer
+                    lambda: TlsTransport(self._context.get(), TlsLink(self, handshake.channel)),
+                    handshake.peer,
                 )
                 await transport.handshake
         except TimeoutError:
-            handshake.ended_by = f"it took longer than {self._handshake_ms_max} ms ({HANDSHAKE_MS_KEY})"
+            handshake.ended_by = (
+                f"it took longer than {self._handshake_ms_max} ms ({HANDSHAKE_MS_KEY})"
+            )
             raise
         finally:
             if plain is not None and not handshake.channel.is_tls:
                 cast("asyncio.Transport", plain).abort()
 
     def _over(self, task: asyncio.Task[None]) -> None:
-        """Forget a handshake; one that failed, or was cancelled before it began, ends its connection."""
+        """Remove a handshake; one that failed, or was cancelled before it began, ends its
+        connection.
+        """
         handshake = self._handshakes.pop(task)
         del self.budgets.handshakes[task]
         problem = None if task.cancelled() else task.exception()
         if task.cancelled() or problem is not None:
             handshake.peer.close()
-            if not handshake.channel.is_tls:  # otherwise its transport tells of the end
+            if not handshake.channel.is_tls:  # otherwise its transport reports the end
                 self._failed(handshake.channel, handshake.ended_by or problem)
 
     def _failed(self, channel: Channel, why: object) -> None:
         if why is not None:
             log.warning("TLS handshake failed peer=%s why=%s", channel.remote_address, why)
-        self.endpoint.closed(channel, None if why is None else why if isinstance(why, BaseException) else ConnectionAbortedError(why))
+        self.endpoint.closed(
+            channel,
+            (
+                None
+                if why is None
+                else why
+                if isinstance(why, BaseException)
+                else ConnectionAbortedError(why)
+            ),
+        )
 
     def recounted(self) -> Collection[TlsLink]:
-        """The connections, whose bytes in the budgets are what they hold now: transports do not tell when they sent something."""
+        """Return the connections after updating their bytes in the budgets: transports do not
+        report when they have sent something.
+        """
         for link in self.links:
             link.count()
         return self.links
 
     def rest(self) -> None:
-        """Take no more requests."""
+        """Accept no more requests."""
         for link in self.links:
             link.reading = False
 
@@ -133,7 +162,7 @@ class TlsPeers:
         for task in handshakes:
             task.cancel()
         await asyncio.gather(*handshakes, return_exceptions=True)
-        while self.links:  # transports tell of their end in one of the next passes of the loop
+        while self.links:  # transports report their end in a later iteration of the loop
             for link in list(self.links):
                 link.channel.close(reason)
             await asyncio.sleep(0)
@@ -152,10 +181,12 @@ class _Handshake:
 
 
 class TlsLink(TransportLink):
-    """A connection whose handshake is over, and what it holds in the budgets."""
+    """A connection after its handshake, and the bytes it holds in the budgets."""
 
     def __init__(self, peers: TlsPeers, channel: Channel) -> None:
-        super().__init__(peers.endpoint, peers.clock, unsent_max=peers.unsent_max, is_tls=True, of_server=channel)
+        super().__init__(
+            peers.endpoint, peers.clock, unsent_max=peers.unsent_max, is_tls=True, of_server=channel
+        )
         self._peers = peers
         self.backlog = 0  # counted in the budgets
         self.unfinished = 0
@@ -191,7 +222,9 @@ class TlsLink(TransportLink):
     def _flush(self) -> None:
         super()._flush()
         assert self._transport is not None
-        if self.backlog or self._transport.get_write_buffer_size():  # something stays behind, or did
+        if (
+            self.backlog or self._transport.get_write_buffer_size()
+        ):  # some bytes stay behind, or did
             self._count_and_relieve()
 
     def close(self) -> None:
@@ -203,4 +236,7 @@ class TlsLink(TransportLink):
         self.count()
         super().connection_lost(error)
         self._is_closed = True
-        self._of_server, self.channel = None, cast("Channel", None)  # or both would wait for the garbage collector
+        self._of_server, self.channel = (
+            None,
+            cast("Channel", None),
+        )  # breaks the cycle, which would wait for the garbage collector

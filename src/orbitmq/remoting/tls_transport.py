@@ -1,9 +1,11 @@
-"""The server's side of TLS on an asyncio transport: what `TransportLink` needs of a transport, and no buffer of its own.
+"""The server side of TLS as an asyncio transport for `TransportLink`, without a buffer of its own.
 
-asyncio's own TLS keeps 256 KiB for each peer from its first byte on, and does not tell how many of its bytes the socket has not taken. Here
-ciphertext goes straight to the plain transport, whose buffer is the only one; limits and sizes are those of that buffer.
+asyncio's own TLS allocates 256 KiB per peer from its first byte on, and does not report how many of
+its bytes are unsent. Here ciphertext goes straight to the plain transport, whose buffer is the only
+one; limits and sizes are those of that buffer.
 
-Invariant: `link` hears `connection_made` once the handshake is over, and `connection_lost` if and only if it heard that.
+Invariant: `link.connection_made` is called once the handshake is over, and `link.connection_lost`
+if and only if `connection_made` was.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ READ_SIZE: Final = 64 * 1024
 
 
 class TlsTransport(asyncio.Transport, asyncio.Protocol):
-    """The protocol of a plain transport, and the transport of a peer's link. `handshake` is done when the handshake is."""
+    """Both the protocol of a plain transport and the transport of a peer's link. `handshake`
+    completes with the handshake.
+    """
 
     def __init__(self, context: ssl.SSLContext, link: asyncio.Protocol) -> None:
         super().__init__()
@@ -40,11 +44,11 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
                 self._read()
             self._send()
         except ssl.SSLError as problem:
-            self._send()  # the alert that says why
+            self._send()  # the alert that states the reason
             self._fail(problem)
 
     def _shake_hands(self) -> bool:
-        """Go on with the handshake; whether it is over."""
+        """Continue the handshake; return whether it is over."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -57,7 +61,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return True
 
     def _read(self) -> None:
-        """Hand on what the peer sent, until its end or the end of what came."""
+        """Pass on received data, until the peer's end or the end of what was received."""
         while not self.is_closing():
             try:
                 data = self._tls.read(READ_SIZE)
@@ -65,7 +69,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
                 return
             except ssl.SSLZeroReturnError:
                 data = b""
-            if not data:  # the peer says that it is done
+            if not data:  # the peer closed its side
                 self.close()
                 return
             self._link.data_received(data)
@@ -78,7 +82,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def _fail(self, problem: Exception) -> None:
         if not self.handshake.done():
             self.handshake.set_exception(problem)
-            self.handshake.exception()  # seen, should nobody wait for it any more
+            self.handshake.exception()  # retrieved, in case no task awaits it any more
         self.close()
 
     def pause_writing(self) -> None:
@@ -93,12 +97,15 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._fail(error or ConnectionResetError("the peer closed the connection"))
         if self._is_ready:
             self._link.connection_lost(error)
-        self._plain, self._link = None, asyncio.Protocol()  # or they would wait for the garbage collector
+        self._plain, self._link = (
+            None,
+            asyncio.Protocol(),
+        )  # breaks the cycles, which would wait for the garbage collector
 
     # -- the transport of the link
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Encrypt and send `data`; the plain transport keeps what the socket does not take."""
+        """Encrypt and send `data`; the plain transport buffers what the socket does not accept."""
         if data and not self.is_closing():
             try:
                 self._tls.write(data)
@@ -112,7 +119,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._plain.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
-        """How many bytes the socket has not taken."""
+        """Return the number of unsent bytes."""
         return 0 if self._plain is None else self._plain.get_write_buffer_size()
 
     def pause_reading(self) -> None:
@@ -127,7 +134,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return self._plain is None or self._plain.is_closing()
 
     def close(self) -> None:
-        """Close when everything written has left."""
+        """Close after everything written is sent."""
         if self._plain is not None:
             self._plain.close()
 

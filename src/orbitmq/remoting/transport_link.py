@@ -1,9 +1,11 @@
 """A channel's bytes on an asyncio transport: TLS peers of a server, and all peers of a client.
 
-What is written first after something came leaves at once, so that whoever asks alone does not wait; what else is written within one pass
-of the loop leaves in one write. Above `unsent_max` unsent bytes a server does not read the peer, and a peer whose requests were answered
-by more than `SHARE_BYTES`, or took longer than `SHARE_S`, goes on in a later pass, after the others.
-A client reads always, or two sides that send much would wait for each other for ever; its callers wait for `room` instead.
+The first write after bytes arrived is sent at once, so a single caller does not wait; further
+writes within one iteration of the loop are sent together. Above `unsent_max` unsent bytes a server
+does not read the peer, and a peer whose requests caused more than `SHARE_BYTES` of responses, or
+took longer than `SHARE_S`, continues in a later iteration, after the others. A client always reads,
+otherwise two sides that send much would wait for each other forever; its callers wait for `room`
+instead.
 """
 
 from __future__ import annotations
@@ -21,11 +23,21 @@ SHARE_S: Final = 0.005
 
 
 class TransportLink(asyncio.Protocol):
-    """One connection. A server hands in the channel that the peer has already; a client's exists from `connection_made` on."""
+    """One connection. A server passes the peer's existing channel; a client's is created by
+    `connection_made`.
+    """
 
     channel: Channel
 
-    def __init__(self, endpoint: Endpoint, clock: Clock, *, unsent_max: int, is_tls: bool, of_server: Channel | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        clock: Clock,
+        *,
+        unsent_max: int,
+        is_tls: bool,
+        of_server: Channel | None = None,
+    ) -> None:
         self._endpoint = endpoint
         self._clock = clock
         self._unsent_max = unsent_max
@@ -36,11 +48,11 @@ class TransportLink(asyncio.Protocol):
         self._pending = bytearray()
         self._chunks: list[bytes] = []
         self._chunks_size = 0
-        self._written = 0  # bytes since requests were handed on last
-        self._ends_s = 0.0  # when these have taken long enough
+        self._written = 0  # bytes since requests were last passed on
+        self._ends_s = 0.0  # when these have used up their time
         self._is_late = False
-        self._resumes = False  # more of them are handed on in a later pass
-        self._has_answered = False  # something was written since something came
+        self._resumes = False  # more of them are passed on in a later iteration
+        self._has_replied = False  # something was written since bytes arrived
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._failure: Exception | None = None
@@ -54,7 +66,7 @@ class TransportLink(asyncio.Protocol):
         if self._of_server is not None:
             self.channel = self._of_server
             self.channel.link, self.channel.is_tls = self, self._is_tls
-            if self.channel.close_reason is not None:  # closed while it was handed over
+            if self.channel.close_reason is not None:  # closed during the hand-over
                 self.close()
             return
         self.channel = Channel(
@@ -68,18 +80,24 @@ class TransportLink(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_active_ms = self._clock.monotonic_ms()
-        self._has_answered = False
+        self._has_replied = False
         self._pending += data
         self._consume()
 
     @property
     def may_receive(self) -> bool:
-        """Whether the next request of this peer may be handled in this pass of the loop."""
+        """Return whether the next request of this peer may be handled in this iteration of the
+        loop.
+        """
         has_had_its_share = self._written > SHARE_BYTES or self._is_late
-        return self.reading and not self._is_closed and (self._of_server is None or not has_had_its_share)
+        return (
+            self.reading
+            and not self._is_closed
+            and (self._of_server is None or not has_had_its_share)
+        )
 
     def yield_if_late(self) -> None:
-        """Let this peer go on in a later pass if its requests took too long in this one."""
+        """Let this peer continue in a later iteration if its requests took too long in this one."""
         self._is_late = monotonic() > self._ends_s
 
     def _consume(self) -> None:
@@ -88,22 +106,32 @@ class TransportLink(asyncio.Protocol):
         try:
             consumed = self._endpoint.receive(self, self._pending, 0, len(self._pending))
             del self._pending[:consumed]
-            self._endpoint.end_turn()  # what comes outside of turns is one by itself
+            # without a socket loop, each read is an iteration of its own
+            self._endpoint.end_of_iteration()
         except Exception as problem:
             self.fail(problem)
-        if self._pending and self.reading and not self._is_closed and not self.may_receive and not self._resumes:
+        if (
+            self._pending
+            and self.reading
+            and not self._is_closed
+            and not self.may_receive
+            and not self._resumes
+        ):
             assert self._transport is not None
             self._resumes = True
             self._transport.pause_reading()
             self._loop.call_soon(self._resume)
 
     def _resume(self) -> None:
-        """Hand on more requests of a peer that had its share before."""
+        """Pass on more requests of a peer that used up its share before."""
         assert self._transport is not None
         self._resumes = False
-        if self.reading and not self._is_closed:  # otherwise it goes on when the peer has taken its answers
+        if (
+            self.reading and not self._is_closed
+        ):  # otherwise it continues when the peer has read its responses
             self._transport.resume_reading()
-            self._consume()
+            if self._pending:
+                self._consume()
 
     def pause_writing(self) -> None:
         self._has_room.clear()
@@ -116,20 +144,18 @@ class TransportLink(asyncio.Protocol):
         self._has_room.set()
         if self._of_server is not None:
             self.reading = True
-            assert self._transport is not None
-            if not self._resumes:
-                self._transport.resume_reading()
-                if self._pending:
-                    self._consume()
+            if not self._resumes:  # not now: asyncio fails if a transport is aborted in here
+                self._resumes = True
+                self._loop.call_soon(self._resume)
 
     @property
     def has_room(self) -> bool:
-        """Whether the peer has taken enough of what was sent to it before."""
+        """Return whether the peer has read enough of what was sent to it."""
         return self._has_room.is_set()
 
     async def room(self) -> None:
         """Wait until there is room."""
-        while not self._has_room.is_set():  # whoever woke up first may have filled it again
+        while not self._has_room.is_set():  # another waiter may have filled it again
             await self._has_room.wait()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -139,10 +165,12 @@ class TransportLink(asyncio.Protocol):
         self._endpoint.closed(self.channel, self._failure or error)
 
     def write(self, data: bytes) -> None:
-        """Send `data` at once, or when this pass of the loop is over, after what was written before."""
+        """Send `data` at once, or at the end of this iteration of the loop, after
+        earlier writes.
+        """
         self._written += len(data)
-        if not self._has_answered:
-            self._has_answered = True
+        if not self._has_replied:
+            self._has_replied = True
             self._chunks.append(data)
             self._flush()
             return
@@ -162,17 +190,17 @@ class TransportLink(asyncio.Protocol):
         self._chunks_size = 0
         if data and not self._transport.is_closing():
             self._endpoint.before_send()
-            if self._has_room.is_set():  # what only waits behind other bytes does not move
+            if self._has_room.is_set():  # bytes queued behind others are no activity
                 self.last_active_ms = self._clock.monotonic_ms()
             self._transport.write(data)
 
     def close(self) -> None:
-        """Close at once, whatever is unsent."""
+        """Close at once, dropping unsent bytes."""
         assert self._transport is not None
         self._is_closed = True
         self._transport.abort()
 
     def fail(self, problem: Exception) -> None:
-        """Close because of `problem`, which is told."""
+        """Close because of `problem`, which is reported to the endpoint."""
         self._failure = problem
         self.close()

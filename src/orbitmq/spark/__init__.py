@@ -1,1 +1,4 @@
-"""Spark: RocketMQ topics as tables and streams, Arrow from the stored record on. Nothing here is imported unless Spark is used."""
+"""Apache Spark integration: RocketMQ topics as tables and streams, decoded straight into Arrow.
+
+No other package imports this one, so Spark is loaded only when it is used.
+"""

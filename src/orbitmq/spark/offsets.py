@@ -1,8 +1,10 @@
-"""Offsets of many queues, and what is done with them: pure arithmetic, no broker and no Spark.
+"""Offsets of many queues and the arithmetic on them. Pure: no broker, no Spark.
 
-An offset is that of the next message to read. Queues are named in JSON as `{"topic":{"broker":{"0":23}}}`, where -2 stands for the first
-message and -1 for the end. Invariants: `advance` never passes what there is, takes exactly the limit when there is enough, and leaves no
-queue behind for good; `split` and `bundle` hand out every offset exactly once.
+An offset is that of the next message to read. The JSON form is `{"topic":{"broker":{"0":23}}}`,
+where -2 means the earliest message and -1 the end of the queue.
+
+Invariants: `advance` never goes past the end of a queue, uses up the limit if the backlog is large
+enough, and starves no queue; `split` and `bundle` assign every offset exactly once.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _SHAPE: Final = '{"topic":{"broker":{"0":23}}}'
 JsonOffsets = dict[str, dict[str, dict[str, int]]]
 
 
-class QueueKey(NamedTuple):
+class QueueName(NamedTuple):
     """A queue as users name it; the topic is without the namespace."""
 
     topic: str
@@ -32,20 +34,20 @@ class QueueKey(NamedTuple):
         return f"{self.topic}/{self.broker}/{self.queue_id}"
 
 
-Offsets = Mapping[QueueKey, int]
+Offsets = Mapping[QueueName, int]
 
 
-class Ends(NamedTuple):
-    """Where a queue begins and ends."""
+class QueueBounds(NamedTuple):
+    """The first offset of a queue and the offset after its last message."""
 
     first: int
     end: int
 
 
 class QueueRange(NamedTuple):
-    """Messages of a queue, from `begin` up to and without `end`."""
+    """The messages of a queue with offsets in [begin, end)."""
 
-    queue: QueueKey
+    queue: QueueName
     begin: int
     end: int
 
@@ -55,10 +57,12 @@ class QueueRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
-    """Messages of a queue that should be read and are not there; `end` is None when nobody knows how many."""
+class DataLoss:
+    """Messages of a queue that should be read but no longer exist; `end` is None if their number is
+    unknown.
+    """
 
-    queue: QueueKey
+    queue: QueueName
     begin: int
     end: int | None
     why: str
@@ -74,124 +78,147 @@ class Loss:
 
 
 def to_json(offsets: Offsets) -> JsonOffsets:
-    """Always in the same order, so that equal offsets are equal texts."""
+    """Return offsets in their JSON form, in a fixed order so that equal offsets give equal text."""
     found: JsonOffsets = {}
     for (topic, broker, queue_id), offset in sorted(offsets.items()):
         found.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = offset
     return found
 
 
-def from_json(value: Any) -> dict[QueueKey, int]:
-    """What `to_json` made; ValueError says what is wrong."""
+def from_json(value: Any) -> dict[QueueName, int]:
+    """Parse the output of `to_json`; raises ValueError if it is malformed."""
     return {queue: _whole(number, str(queue)) for queue, number in _leaves(value)}
 
 
-def parse(text: str, name: str, *, low: int) -> dict[QueueKey, int]:
-    """What a user wrote into the option `name`; no number below `low`."""
+def parse(text: str, name: str, *, low: int) -> dict[QueueName, int]:
+    """Parse the offsets or times in option `name`; refuses numbers below `low`."""
     try:
         found = from_json(json.loads(text))
         for queue, number in found.items():
             if number < low:
                 raise ValueError(f"{queue} has {number}, which is below {low}")
         if not found:
-            raise ValueError("no queue is named")
+            raise ValueError("it names no queue")
     except ValueError as problem:
-        raise ConfigurationError(f"option {name}={text!r}: {problem}; it is JSON of the form {_SHAPE}") from problem
+        raise ConfigurationError(
+            f"option {name}={text!r}: {problem}; expected JSON of the form {_SHAPE}"
+        ) from problem
     return found
 
 
-def parse_queues(text: str, name: str) -> frozenset[QueueKey]:
-    """The queues of `{"topic":{"broker":[0,1]}}`, as a user wrote it into the option `name`."""
+def parse_queues(text: str, name: str) -> frozenset[QueueName]:
+    """Parse option `name`, which lists queues as `{"topic":{"broker":[0,1]}}`."""
     try:
         found = frozenset(_listed(json.loads(text)))
         if not found:
-            raise ValueError("no queue is named")
+            raise ValueError("it names no queue")
     except ValueError as problem:
-        raise ConfigurationError(f'option {name}={text!r}: {problem}; it is JSON of the form {{"topic":{{"broker":[0,1]}}}}') from problem
+        raise ConfigurationError(
+            f"option {name}={text!r}: {problem}; expected JSON of the form"
+            ' {"topic":{"broker":[0,1]}}'
+        ) from problem
     return found
 
 
-def _listed(value: Any) -> Iterable[QueueKey]:
-    for topic, brokers in _object(value, "the whole").items():
+def _listed(value: Any) -> Iterable[QueueName]:
+    for topic, brokers in _object(value, "the value").items():
         for broker, numbers in _object(brokers, topic).items():
             if not isinstance(numbers, list):
-                raise ValueError(f"{topic}/{broker} has no list of queue ids")
+                raise ValueError(f"{topic}/{broker} is not a list of queue ids")
             for number in numbers:
-                yield QueueKey(topic, broker, _queue_id(str(number), f"{topic}/{broker}"))
+                yield QueueName(topic, broker, _queue_id(str(number), f"{topic}/{broker}"))
 
 
-def _leaves(value: Any) -> Iterable[tuple[QueueKey, Any]]:
-    for topic, brokers in _object(value, "the whole").items():
+def _leaves(value: Any) -> Iterable[tuple[QueueName, Any]]:
+    for topic, brokers in _object(value, "the value").items():
         for broker, queues in _object(brokers, topic).items():
             for text, number in _object(queues, f"{topic}/{broker}").items():
-                yield QueueKey(topic, broker, _queue_id(text, f"{topic}/{broker}")), number
+                yield QueueName(topic, broker, _queue_id(text, f"{topic}/{broker}")), number
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{where} is no object")
+        raise ValueError(f"{where} is not an object")
     return value
 
 
 def _queue_id(text: str, where: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise ValueError(f"{text!r} of {where} is no queue id")
+        raise ValueError(f"{text!r} of {where} is not a queue id")
     return int(text)
 
 
 def _whole(value: Any, where: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not -(1 << 63) <= value < 1 << 63:
-        raise ValueError(f"{where} has {value!r}, which is no whole number")
+        raise ValueError(f"{where} has {value!r}, which is not a whole number")
     return value
 
 
-# -- how far to read
+# -- planning a batch
 
 
 def backlog(start: Offsets, latest: Offsets) -> int:
-    """How many messages there are behind `start`."""
+    """Return the number of messages between `start` and `latest`."""
     return sum(max(latest[queue] - offset, 0) for queue, offset in start.items() if queue in latest)
 
 
-def advance(start: Offsets, latest: Offsets, limit: int | None) -> dict[QueueKey, int]:
-    """How far to read from `start`: to the end, or so that all queues together give `limit` messages, each by its share of the backlog.
+def advance(start: Offsets, latest: Offsets, limit: int | None) -> dict[QueueName, int]:
+    """Return how far to read from `start`: to `latest`, or so far that all queues together give
+    `limit` messages, each in proportion to its backlog.
 
-    Queues without an end stay where they are, and so do those that end before their start. Each with a backlog gives at least one
-    message, as long as the limit is not below their number; below it the longest backlogs go first.
+    A queue without a latest offset, or with one before its start, keeps its position. Every queue
+    with a backlog gives at least one message unless the limit is below the number of such queues;
+    then the longest backlogs go first.
     """
-    waiting = {queue: latest[queue] - offset for queue, offset in start.items() if latest.get(queue, offset) > offset}
-    total = sum(waiting.values())
+    pending = {
+        queue: latest[queue] - offset
+        for queue, offset in start.items()
+        if latest.get(queue, offset) > offset
+    }
+    total = sum(pending.values())
     if limit is None or limit >= total:
-        return {queue: offset + waiting.get(queue, 0) for queue, offset in start.items()}
-    by_size = sorted(waiting, key=lambda queue: (-waiting[queue], queue))
-    if limit <= len(waiting):
+        return {queue: offset + pending.get(queue, 0) for queue, offset in start.items()}
+    by_size = sorted(pending, key=lambda queue: (-pending[queue], queue))
+    if limit <= len(pending):
         chosen = frozenset(by_size[:limit])
         return {queue: offset + (queue in chosen) for queue, offset in start.items()}
-    left, rest = limit - len(waiting), total - len(waiting)  # after one of each
-    exact = {queue: (size - 1) * left for queue, size in waiting.items()}  # in parts of `rest`
+    left, rest = limit - len(pending), total - len(pending)  # after one message of each queue
+    exact = {queue: (size - 1) * left for queue, size in pending.items()}  # in units of 1/rest
     shares = {queue: 1 + part // rest for queue, part in exact.items()}
     missing = limit - sum(shares.values())
-    for queue in sorted(waiting, key=lambda queue: (-(exact[queue] % rest), queue))[:missing]:
+    for queue in sorted(pending, key=lambda queue: (-(exact[queue] % rest), queue))[:missing]:
         shares[queue] += 1
     return {queue: offset + shares.get(queue, 0) for queue, offset in start.items()}
 
 
-def is_enough(waiting: int, count_min: int | None, waited_ms: int, wait_ms_max: int) -> bool:
-    """Whether a batch is worth it: there are messages enough, or some have waited long enough."""
-    return waiting > 0 and (count_min is None or waiting >= count_min or waited_ms >= wait_ms_max)
+def is_batch_due(pending: int, count_min: int | None, waited_ms: int, wait_ms_max: int) -> bool:
+    """Return whether to start a batch: enough messages are pending, or some are and `wait_ms_max`
+    has passed.
+    """
+    return pending > 0 and (count_min is None or pending >= count_min or waited_ms >= wait_ms_max)
 
 
-# -- what to read
+# -- splitting it into tasks
 
 
 def ranges(start: Offsets, end: Offsets) -> list[QueueRange]:
-    """What is between two offsets of each queue, where that is something; a queue that `start` does not know is read from nowhere."""
-    found = (QueueRange(queue, start[queue], offset) for queue, offset in sorted(end.items()) if queue in start)
+    """Return the non-empty ranges between two offsets of each queue; queues missing from `start`
+    are left out.
+    """
+    found = (
+        QueueRange(queue, start[queue], offset)
+        for queue, offset in sorted(end.items())
+        if queue in start
+    )
     return [each for each in found if each.size > 0]
 
 
-def split(whole: Sequence[QueueRange], parts_min: int | None, size_max: int | None) -> list[QueueRange]:
-    """The same in at least `parts_min` parts, as long as there are messages enough, and none larger than `size_max`."""
+def split(
+    whole: Sequence[QueueRange], parts_min: int | None, size_max: int | None
+) -> list[QueueRange]:
+    """Split ranges into at least `parts_min` parts, if there are enough messages, none larger than
+    `size_max`.
+    """
     total = sum(each.size for each in whole)
     parts_min = parts_min or 0
     found: list[QueueRange] = []
@@ -205,8 +232,12 @@ def split(whole: Sequence[QueueRange], parts_min: int | None, size_max: int | No
     return found
 
 
-def bundle(parts: Sequence[QueueRange], parts_min: int | None, size_max: int) -> list[tuple[QueueRange, ...]]:
-    """Small parts together, up to `size_max` messages: a task costs more than reading them. Never fewer than `parts_min`."""
+def bundle(
+    parts: Sequence[QueueRange], parts_min: int | None, size_max: int
+) -> list[tuple[QueueRange, ...]]:
+    """Group small parts into bundles of up to `size_max` messages, since a task costs more than
+    reading them. Returns at least `parts_min` bundles if there are as many parts.
+    """
     merges = len(parts) - (parts_min or 1)
     found: list[list[QueueRange]] = []
     room = 0
@@ -221,33 +252,51 @@ def bundle(parts: Sequence[QueueRange], parts_min: int | None, size_max: int) ->
     return [tuple(each) for each in found]
 
 
-# -- what is not there
+# -- lost messages
 
 
-def losses(start: Offsets, ends: Mapping[QueueKey, Ends], gone: Iterable[QueueKey] = ()) -> list[Loss]:
-    """Which messages from `start` on cannot be read any more; `gone` are queues that exist no longer."""
-    found = [Loss(queue, start[queue], None, "the queue does not exist any more") for queue in sorted(gone) if queue in start]
+def losses(
+    start: Offsets, bounds: Mapping[QueueName, QueueBounds], gone: Iterable[QueueName] = ()
+) -> list[DataLoss]:
+    """Return the messages from `start` on that can no longer be read; `gone` are queues that no
+    longer exist.
+    """
+    found = [
+        DataLoss(queue, start[queue], None, "the queue no longer exists")
+        for queue in sorted(gone)
+        if queue in start
+    ]
     for queue, offset in sorted(start.items()):
-        if queue not in ends:
+        if queue not in bounds:
             continue
-        first, end = ends[queue]
+        first, end = bounds[queue]
         if offset < first:
             found.append(deleted(queue, offset, first, first))
         elif offset > end:
-            found.append(shortened(queue, end, offset))
+            found.append(truncated(queue, end, offset))
     return found
 
 
-def deleted(queue: QueueKey, begin: int, end: int, first: int) -> Loss:
-    """A queue begins later than its reader."""
-    return Loss(queue, begin, end, f"the broker has deleted what is before {first}")
+def deleted(queue: QueueName, begin: int, end: int, first: int) -> DataLoss:
+    """Return the loss of messages that the broker deleted because they expired."""
+    return DataLoss(queue, begin, end, f"the broker has deleted messages before {first}")
 
 
-def shortened(queue: QueueKey, end_now: int, end: int) -> Loss:
-    """A queue ends before what was read of it, or was known of it."""
-    return Loss(queue, end_now, end, f"the queue ends at {end_now} now, as after a broker's crash or when the topic was made anew")
+def truncated(queue: QueueName, end_now: int, end: int) -> DataLoss:
+    """Return the loss of messages after the end of a queue that was longer before."""
+    return DataLoss(
+        queue,
+        end_now,
+        end,
+        f"the queue now ends at {end_now}: the broker crashed or the topic was recreated",
+    )
 
 
-def not_given(queue: QueueKey, begin: int, end: int) -> Loss:
-    """A broker has places for messages, and leaves them out."""
-    return Loss(queue, begin, end, "the broker passes over what it cannot read in its store; look at that with orbitmq store check")
+def skipped_by_broker(queue: QueueName, begin: int, end: int) -> DataLoss:
+    """Return the loss of messages within the bounds of a queue that the broker does not return."""
+    return DataLoss(
+        queue,
+        begin,
+        end,
+        "the broker skips records it cannot read; run orbitmq store check",
+    )

@@ -1,7 +1,8 @@
-"""What users say of a cluster and of what they want from it, as values. Pure: nobody is asked.
+"""The options of the `rocketmq` source as typed values. Pure: makes no connection.
 
-Every bad value, and every pair of options that contradict each other, is a ConfigurationError in one sentence. Values can be pickled and
-compared: they travel to executors, and connections are kept by them.
+Every bad value, and every pair of contradicting options, raises a ConfigurationError in one
+sentence. Values can be pickled and hashed: they travel to executors, and connections are cached by
+them.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from orbitmq.access.credentials import Credentials
 from orbitmq.admin.following import TOOLS_GROUP
-from orbitmq.client.credentials import Credentials
-from orbitmq.client.pulling import subscription
+from orbitmq.client.consumer.pulling import subscription
 from orbitmq.client.settings import NAME_SERVERS_VARIABLE, ClientSettings
-from orbitmq.common.errors import ConfigurationError, MessageIllegal
+from orbitmq.common.errors import ConfigurationError, InvalidMessageError
 from orbitmq.message.tag_expression import tags_of
 from orbitmq.protocol.bodies.subscriptions import SQL92, TAG, SubscriptionData
 from orbitmq.remoting.tls import ClientTls
-from orbitmq.spark.offsets import EARLIEST, LATEST, Offsets, QueueKey, parse, parse_queues
-from orbitmq.spark.option_texts import OptionTexts
+from orbitmq.spark.offsets import EARLIEST, LATEST, Offsets, QueueName, parse, parse_queues
+from orbitmq.spark.option_reader import OptionReader
 
 CONNECTION_OPTIONS: Final = (
     "nameServer",
@@ -38,11 +39,11 @@ CONNECTION_OPTIONS: Final = (
     "requestTimeout",
     "retryTimeout",
 )
-_CHOICES: Final = ("subscribe", "subscribePattern", "assign")
+_SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _STARTS: Final = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 _ENDS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 SOURCE_OPTIONS: Final = (
-    *_CHOICES,
+    *_SELECTIONS,
     *_STARTS,
     *_ENDS,
     "failOnDataLoss",
@@ -74,47 +75,49 @@ SINK_OPTIONS: Final = (
 _GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 
-class Edge(Enum):
-    """An end of every queue."""
+class EdgePosition(Enum):
+    """The first or the last offset of every queue."""
 
     EARLIEST = EARLIEST
     LATEST = LATEST
 
 
 @dataclass(frozen=True, slots=True)
-class AtTime:
-    """The first message of every queue that was stored at that time or later."""
+class TimestampPosition:
+    """In every queue, the first message stored at or after a time."""
 
     time_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class AtTimes:
-    """The same with a time for each queue."""
+class TimestampPerQueue:
+    """In each queue, the first message stored at or after the queue's own time."""
 
     times_ms: Offsets
 
 
 @dataclass(frozen=True, slots=True)
-class AtOffsets:
-    """An offset for each queue; EARLIEST and LATEST among them."""
+class OffsetPerQueue:
+    """An offset for each queue, EARLIEST and LATEST included."""
 
     offsets: Offsets
 
 
-Place = Edge | AtTime | AtTimes | AtOffsets
+ReadPosition = EdgePosition | TimestampPosition | TimestampPerQueue | OffsetPerQueue
 
 
 @dataclass(frozen=True, slots=True)
-class TopicChoice:
-    """Which queues are read: all of some topics, all of topics whose whole name fits a pattern, or those that are listed."""
+class QueueSelection:
+    """The queues to read: all queues of some topics, of topics whose full name matches a pattern,
+    or an explicit list.
+    """
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    queues: frozenset[QueueKey] = frozenset()
+    queues: frozenset[QueueName] = frozenset()
 
-    def __contains__(self, queue: QueueKey) -> bool:
-        """Whether a queue is one of these, if it exists."""
+    def __contains__(self, queue: QueueName) -> bool:
+        """Return whether the selection covers a queue, if it exists."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, queue.topic) is not None
         return queue in self.queues or queue.topic in self.topics
@@ -122,12 +125,12 @@ class TopicChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """A read of topics, at once or as a stream."""
+    """The options of a batch or streaming read."""
 
     client: ClientSettings
-    choice: TopicChoice
-    start: Place | None  # None: the default of a batch or of a stream
-    end: Place | None
+    selection: QueueSelection
+    start: ReadPosition | None  # None: the default of a batch or of a stream
+    end: ReadPosition | None
     fail_on_data_loss: bool
     limit: int | None
     count_min: int | None
@@ -140,194 +143,248 @@ class SourceOptions:
     retry_ms: int
 
     @classmethod
-    def is_meant(cls, options: Mapping[str, str]) -> bool:
-        """Whether these options can only be those of a read."""
-        return bool(OptionTexts(options).given(SOURCE_OPTIONS))
+    def has_any(cls, options: Mapping[str, str]) -> bool:
+        """Return whether any option is one that only a read may have."""
+        return bool(OptionReader(options).given(SOURCE_OPTIONS))
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
-        texts = OptionTexts(options)
-        _check_use(texts)
-        expression, kind = _expression(texts)
-        limit = texts.number("maxOffsetsPerTrigger", 1)
-        count_min = texts.number("minOffsetsPerTrigger", 1)
+        """Parse and check the options of a read."""
+        reader = OptionReader(options)
+        _check_use(reader)
+        expression, kind = _expression(reader)
+        limit = reader.number("maxOffsetsPerTrigger", 1)
+        count_min = reader.number("minOffsetsPerTrigger", 1)
         if limit is not None and count_min is not None and count_min > limit:
             raise ConfigurationError(
-                f"option minOffsetsPerTrigger={count_min} is more than maxOffsetsPerTrigger={limit}; it has to be at most that"
+                f"option minOffsetsPerTrigger={count_min} is more than"
+                f" maxOffsetsPerTrigger={limit}; lower it to at most that"
             )
         return cls(
-            client=connection(texts),
-            choice=_choice(texts),
-            start=_place(texts, _STARTS),
-            end=_place(texts, _ENDS),
-            fail_on_data_loss=texts.flag("failOnDataLoss", True),
+            client=client_settings(reader),
+            selection=_selection(reader),
+            start=_position(reader, _STARTS),
+            end=_position(reader, _ENDS),
+            fail_on_data_loss=reader.flag("failOnDataLoss", True),
             limit=limit,
             count_min=count_min,
-            wait_ms_max=texts.duration_ms("maxTriggerDelay", 15 * 60_000),
-            parts_min=texts.number("minPartitions", 1, 1_000_000),
-            part_size_max=texts.number("maxRecordsPerPartition", 1),
-            group=_group(texts),
+            wait_ms_max=reader.duration_ms("maxTriggerDelay", 15 * 60_000),
+            parts_min=reader.number("minPartitions", 1, 1_000_000),
+            part_size_max=reader.number("maxRecordsPerPartition", 1),
+            group=_group(reader),
             expression=expression,
             expression_kind=kind,
-            retry_ms=texts.duration_ms("retryTimeout", 120_000),
+            retry_ms=reader.duration_ms("retryTimeout", 120_000),
         )
 
     @property
     def reader_group(self) -> str:
-        """In whose name brokers are asked, as they know it; without a group it is that of tools, and no group comes to be."""
+        """The consumer group sent with pulls, as brokers know it. Without a group it is the tools'
+        group, so that no new group is created.
+        """
         return self.client.names.wire(self.group) if self.group else TOOLS_GROUP
 
-    def wanted(self, topic: str) -> SubscriptionData:
-        """What brokers are asked for of a topic."""
+    def subscription_for(self, topic: str) -> SubscriptionData:
+        """Return the subscription to send with pulls from a topic."""
         return subscription(topic, self.expression, self.expression_kind)
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The tags that are wanted; none for all."""
+        """The tags to read; empty means all."""
         return (tags_of(self.expression) or ()) if self.expression_kind == TAG else ()
 
     def check_batch(self) -> None:
-        """Refuse what has no meaning when everything is read at once."""
-        for name, value in (("maxOffsetsPerTrigger", self.limit), ("minOffsetsPerTrigger", self.count_min)):
+        """Refuse options that make no sense in a batch read."""
+        for name, value in (
+            ("maxOffsetsPerTrigger", self.limit),
+            ("minOffsetsPerTrigger", self.count_min),
+        ):
             if value is not None:
-                raise ConfigurationError(f"option {name} is about the batches of a stream; leave it out, or use readStream")
+                raise ConfigurationError(
+                    f"option {name} applies to streams only; leave it out, or use readStream"
+                )
         if _has(self.start, LATEST):
             raise ConfigurationError(
-                "startingOffsets=latest leaves a batch nothing to read; begin at earliest, at offsets, at a time, or use readStream"
+                "startingOffsets=latest leaves a batch nothing to read; start at earliest, at"
+                " offsets or at a time, or use readStream"
             )
         if _has(self.end, EARLIEST):
-            raise ConfigurationError("endingOffsets=earliest leaves a batch nothing to read; end at latest, at offsets or at a time")
+            raise ConfigurationError(
+                "endingOffsets=earliest leaves a batch nothing to read; end at latest, at offsets"
+                " or at a time"
+            )
 
     def check_stream(self) -> None:
-        """Refuse what has no meaning on a stream, or would lose messages there."""
+        """Refuse options that make no sense in a stream or would lose messages."""
         if self.end is not None:
-            raise ConfigurationError(f"{', '.join(_ENDS)}: a stream has no end; use spark.read, or trigger(availableNow=True)")
-        if self.group is None and _has(self.start or Edge.LATEST, LATEST):
             raise ConfigurationError(
-                "a stream from startingOffsets=latest, which is the default, needs the option consumerGroup: the group keeps where the "
-                "query began, so that nothing is lost when it fails in its first batch; or set startingOffsets=earliest"
+                f"{', '.join(_ENDS)}: a stream has no end; use spark.read, or"
+                " trigger(availableNow=True)"
+            )
+        if self.group is None and _has(self.start or EdgePosition.LATEST, LATEST):
+            raise ConfigurationError(
+                "a stream from startingOffsets=latest, which is the default, needs the option"
+                " consumerGroup: the group records where the query started, so that nothing is"
+                " lost if it fails in its first batch; or set startingOffsets=earliest"
             )
 
 
-def connection(texts: OptionTexts) -> ClientSettings:
-    """How the cluster is reached."""
+def client_settings(reader: OptionReader) -> ClientSettings:
+    """Return how to connect to the cluster."""
     settings = ClientSettings(
-        name_servers=texts.text("nameServer"),
-        namespace=texts.text("namespace"),
-        credentials=_credentials(texts),
-        timeout_ms=texts.duration_ms("requestTimeout", 10_000, 1),
-        tls=_tls(texts),
+        name_servers=reader.text("nameServer"),
+        namespace=reader.text("namespace"),
+        credentials=_credentials(reader),
+        timeout_ms=reader.duration_ms("requestTimeout", 10_000, 1),
+        tls=_tls(reader),
     )
     try:
         known = settings.known_name_servers()
     except ConfigurationError as problem:
         raise ConfigurationError(f"option nameServer: {problem}") from problem
     if not known:
-        raise ConfigurationError(f"option nameServer is missing, and the variable {NAME_SERVERS_VARIABLE} is not set; give host:port")
+        raise ConfigurationError(
+            f"option nameServer is missing, and the variable {NAME_SERVERS_VARIABLE} is not set;"
+            " give host:port"
+        )
     return settings
 
 
-def _check_use(texts: OptionTexts) -> None:
-    """Refuse what would be passed over in silence."""
-    if useless := texts.given(SINK_OPTIONS):
-        raise ConfigurationError(f"option {useless[0]} is for writing, and this is a read; leave it out")
-    if texts.has("path"):
-        raise ConfigurationError("load() is given a path, and topics have none; say what to read with the option subscribe")
-    if texts.has("maxTriggerDelay") and not texts.has("minOffsetsPerTrigger"):
-        raise ConfigurationError("option maxTriggerDelay is of use only with minOffsetsPerTrigger; add that, or leave it out")
+def _check_use(reader: OptionReader) -> None:
+    """Refuse options that would be ignored silently."""
+    if useless := reader.given(SINK_OPTIONS):
+        raise ConfigurationError(
+            f"option {useless[0]} applies to writes only, and this is a read; leave it out"
+        )
+    if reader.has("path"):
+        raise ConfigurationError(
+            "load() was given a path, but topics have none; use the option subscribe"
+        )
+    if reader.has("maxTriggerDelay") and not reader.has("minOffsetsPerTrigger"):
+        raise ConfigurationError(
+            "option maxTriggerDelay works only with minOffsetsPerTrigger; add that, or leave it out"
+        )
 
 
-def _credentials(texts: OptionTexts) -> Credentials | None:
-    given = texts.given(("accessKey", "secretKey"))
+def _credentials(reader: OptionReader) -> Credentials | None:
+    given = reader.given(("accessKey", "secretKey"))
     if len(given) == 1:
-        raise ConfigurationError(f"option {given[0]} is given alone; accessKey and secretKey go together")
+        raise ConfigurationError(
+            f"option {given[0]} is given alone; give both accessKey and secretKey"
+        )
     if not given:
-        if texts.has("securityToken"):
-            raise ConfigurationError("option securityToken is given alone; it goes with accessKey and secretKey")
+        if reader.has("securityToken"):
+            raise ConfigurationError(
+                "option securityToken is given alone; it needs accessKey and secretKey"
+            )
         return None
-    return Credentials(texts.text("accessKey"), texts.text("secretKey"), texts.text("securityToken") or None)
-
-
-def _tls(texts: OptionTexts) -> ClientTls:
-    files = [name for name in CONNECTION_OPTIONS if name.startswith("tls") and name != "tlsEnable"]
-    is_enabled = texts.flag("tlsEnable", False)
-    if not is_enabled:
-        if given := texts.given(files):
-            raise ConfigurationError(f"option {given[0]} is given, and tlsEnable is not true; set it, or leave {given[0]} out")
-        return ClientTls()
-    if len(texts.given(("tlsCertPath", "tlsKeyPath"))) == 1:
-        raise ConfigurationError("tlsCertPath and tlsKeyPath go together: a certificate of the client's own needs its key")
-    return ClientTls(
-        enabled=True,
-        test_mode=False,
-        key_path=texts.text("tlsKeyPath") or None,
-        key_password=texts.text("tlsKeyPassword") or None,
-        cert_path=texts.text("tlsCertPath") or None,
-        verify_server=texts.flag("tlsVerifyServer", texts.has("tlsTrustCertPath")),
-        trust_cert_path=texts.text("tlsTrustCertPath") or None,
+    return Credentials(
+        reader.text("accessKey"), reader.text("secretKey"), reader.text("securityToken") or None
     )
 
 
-def _choice(texts: OptionTexts) -> TopicChoice:
-    match texts.only_one(_CHOICES):
+def _tls(reader: OptionReader) -> ClientTls:
+    files = [name for name in CONNECTION_OPTIONS if name.startswith("tls") and name != "tlsEnable"]
+    is_enabled = reader.flag("tlsEnable", False)
+    if not is_enabled:
+        if given := reader.given(files):
+            raise ConfigurationError(
+                f"option {given[0]} is given but tlsEnable is not true; set tlsEnable=true, or"
+                f" leave {given[0]} out"
+            )
+        return ClientTls()
+    if len(reader.given(("tlsCertPath", "tlsKeyPath"))) == 1:
+        raise ConfigurationError(
+            "give both tlsCertPath and tlsKeyPath: a client certificate needs its key"
+        )
+    return ClientTls(
+        enabled=True,
+        test_mode=False,
+        key_path=reader.text("tlsKeyPath") or None,
+        key_password=reader.text("tlsKeyPassword") or None,
+        cert_path=reader.text("tlsCertPath") or None,
+        verify_server=reader.flag("tlsVerifyServer", reader.has("tlsTrustCertPath")),
+        trust_cert_path=reader.text("tlsTrustCertPath") or None,
+    )
+
+
+def _selection(reader: OptionReader) -> QueueSelection:
+    match reader.only_one(_SELECTIONS):
         case "subscribe":
-            topics = tuple(dict.fromkeys(topic for part in texts.text("subscribe").split(",") if (topic := part.strip())))
+            topics = tuple(
+                dict.fromkeys(
+                    topic for part in reader.text("subscribe").split(",") if (topic := part.strip())
+                )
+            )
             if not topics:
-                raise texts.refused("subscribe", "it is a topic, or several with commas between them")
-            return TopicChoice(topics=topics)
+                raise reader.invalid("subscribe", "must be a topic, or several separated by commas")
+            return QueueSelection(topics=topics)
         case "subscribePattern":
             try:
-                re.compile(texts.text("subscribePattern"))
+                re.compile(reader.text("subscribePattern"))
             except re.error as problem:
-                raise texts.refused("subscribePattern", f"it is no regular expression: {problem}") from problem
-            return TopicChoice(pattern=texts.text("subscribePattern"))
+                raise reader.invalid(
+                    "subscribePattern", f"is not a regular expression: {problem}"
+                ) from problem
+            return QueueSelection(pattern=reader.text("subscribePattern"))
         case "assign":
-            return TopicChoice(queues=parse_queues(texts.text("assign"), "assign"))
+            return QueueSelection(queues=parse_queues(reader.text("assign"), "assign"))
         case _:
-            raise ConfigurationError(f"nothing says what to read; give one of the options {', '.join(_CHOICES)}")
+            raise ConfigurationError(
+                f"no topic is selected; give one of the options {', '.join(_SELECTIONS)}"
+            )
 
 
-def _place(texts: OptionTexts, names: tuple[str, str, str]) -> Place | None:
+def _position(reader: OptionReader, names: tuple[str, str, str]) -> ReadPosition | None:
     by_offset, by_time, by_times = names
-    match texts.only_one(names):
+    match reader.only_one(names):
         case None:
             return None
         case name if name == by_time:
-            return AtTime(texts.time_ms(name))
+            return TimestampPosition(reader.time_ms(name))
         case name if name == by_times:
-            return AtTimes(parse(texts.text(name), name, low=0))
+            return TimestampPerQueue(parse(reader.text(name), name, low=0))
         case name:
-            text = texts.text(by_offset)
+            text = reader.text(by_offset)
             if text.lower() in ("earliest", "latest"):
-                return Edge[text.upper()]
+                return EdgePosition[text.upper()]
             if not text.startswith("{"):
-                raise texts.refused(by_offset, 'it is earliest, latest, or JSON as {"topic":{"broker":{"0":23}}}')
-            return AtOffsets(parse(text, by_offset, low=EARLIEST))
+                raise reader.invalid(
+                    by_offset,
+                    'must be earliest, latest, or JSON such as {"topic":{"broker":{"0":23}}}',
+                )
+            return OffsetPerQueue(parse(text, by_offset, low=EARLIEST))
 
 
-def _group(texts: OptionTexts) -> str | None:
-    if not texts.has("consumerGroup"):
+def _group(reader: OptionReader) -> str | None:
+    if not reader.has("consumerGroup"):
         return None
-    group = texts.text("consumerGroup")
+    group = reader.text("consumerGroup")
     if not _GROUP.fullmatch(group):
-        raise texts.refused("consumerGroup", "a group has at most 255 letters, digits, and the signs % | - _")
+        raise reader.invalid(
+            "consumerGroup", "must have at most 255 letters, digits and characters of % | - _"
+        )
     return group
 
 
-def _expression(texts: OptionTexts) -> tuple[str | None, str]:
-    match texts.only_one(("tags", "sql92")):
+def _expression(reader: OptionReader) -> tuple[str | None, str]:
+    match reader.only_one(("tags", "sql92")):
         case "tags":
-            text = texts.text("tags")
+            text = reader.text("tags")
             try:
                 return (None if tags_of(text) is None else text), TAG
-            except MessageIllegal as problem:
-                raise texts.refused("tags", str(problem)) from problem
+            except InvalidMessageError as problem:
+                raise reader.invalid("tags", str(problem)) from problem
         case "sql92":
-            return texts.text("sql92"), SQL92
+            return reader.text("sql92"), SQL92
         case _:
             return None, TAG
 
 
-def _has(place: Place | None, edge: int) -> bool:
-    """Whether a place is, for some queue, an end of it."""
-    return edge in place.offsets.values() if isinstance(place, AtOffsets) else isinstance(place, Edge) and place.value == edge
+def _has(position: ReadPosition | None, edge: int) -> bool:
+    """Return whether the position is, for some queue, the given edge."""
+    return (
+        edge in position.offsets.values()
+        if isinstance(position, OffsetPerQueue)
+        else isinstance(position, EdgePosition) and position.value == edge
+    )

@@ -1,8 +1,9 @@
-"""The columns of a message in Spark, what each is in Arrow and in Spark, and which of them a user's schema asks for.
+"""The columns of a message: their Arrow and Spark types, and which of them a user's schema selects.
 
-Knows no bytes of records: `rows` fills the columns. Every column may be null to Spark. `msgId` is the offset id, which says where the
-message is stored; `uniqueKey` is the id that its producer gave it. `topic` is the one it is stored under. Bodies are as they were sent,
-so `sysFlag` never says that they are compressed.
+Knows nothing of record bytes: `kernels.rows` fills the columns. Spark sees every column as
+nullable. `msgId` is the offset message id, which encodes where the message is stored; `uniqueKey`
+is the id that the producer assigned. `topic` is the topic the message is stored under. Bodies are
+decompressed, so `sysFlag` never carries the compression bit.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class Column(NamedTuple):
-    """A column's type in Arrow, and in the language of Spark's schemas."""
+class ColumnType(NamedTuple):
+    """A column's type in Arrow and in Spark's DDL."""
 
     arrow: pa.DataType
     spark: str
 
 
-_TEXT: Final = Column(pa.string(), "string")
-_INT: Final = Column(pa.int32(), "int")
-_LONG: Final = Column(pa.int64(), "bigint")
-_TIME: Final = Column(pa.timestamp("us", tz="UTC"), "timestamp")
+_TEXT: Final = ColumnType(pa.string(), "string")
+_INT: Final = ColumnType(pa.int32(), "int")
+_LONG: Final = ColumnType(pa.int64(), "bigint")
+_TIME: Final = ColumnType(pa.timestamp("us", tz="UTC"), "timestamp")
 
-COLUMNS: Final[dict[str, Column]] = {
+COLUMNS: Final[dict[str, ColumnType]] = {
     "topic": _TEXT,
     "brokerName": _TEXT,
     "queueId": _INT,
@@ -41,8 +42,8 @@ COLUMNS: Final[dict[str, Column]] = {
     "uniqueKey": _TEXT,
     "keys": _TEXT,
     "tags": _TEXT,
-    "body": Column(pa.binary(), "binary"),
-    "properties": Column(pa.map_(pa.string(), pa.string()), "map<string,string>"),
+    "body": ColumnType(pa.binary(), "binary"),
+    "properties": ColumnType(pa.map_(pa.string(), pa.string()), "map<string,string>"),
     "bornTimestamp": _TIME,
     "storeTimestamp": _TIME,
     "bornHost": _TEXT,
@@ -55,25 +56,40 @@ DDL: Final = ", ".join(f"{name} {column.spark}" for name, column in COLUMNS.item
 
 
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
-    """What a RecordBatch of these columns looks like, as Spark compares it."""
+    """Return the Arrow schema of a RecordBatch with these columns, as Spark compares it."""
     return pa.schema([(name, COLUMNS[name].arrow) for name in names])
 
 
 def projection(schema: StructType) -> tuple[str, ...]:
-    """The names of the columns that a schema of Spark asks for, in its order; ConfigurationError for one that there is not."""
+    """Return the columns that a Spark schema selects, in its order.
+
+    Raises ConfigurationError for a column that does not exist or has another type.
+    """
     for field in schema.fields:
         column = COLUMNS.get(field.name)
         if column is None:
             near = difflib.get_close_matches(field.name.lower(), map(str.lower, COLUMNS), n=1)
-            meant = next((f"did you mean {name}? " for name in COLUMNS if [name.lower()] == near), "")
-            raise ConfigurationError(f"the schema asks for a column {field.name} that there is not: {meant}There are {', '.join(COLUMNS)}")
+            meant = next(
+                (f"did you mean {name}? " for name in COLUMNS if [name.lower()] == near), ""
+            )
+            raise ConfigurationError(
+                f"the schema has an unknown column {field.name}: {meant}Known columns are"
+                f" {', '.join(COLUMNS)}"
+            )
         if field.dataType.simpleString() != column.spark:
             raise ConfigurationError(
-                f"the schema asks for {field.name} as {field.dataType.simpleString()}: it is {column.spark}; cast it after it is read"
+                f"the schema declares {field.name} as {field.dataType.simpleString()}, but it is"
+                f" {column.spark}; cast it after reading"
             )
         if not field.nullable or not getattr(field.dataType, "valueContainsNull", True):
-            raise ConfigurationError(f"the schema says that {field.name} is never null: write it without NOT NULL")
+            raise ConfigurationError(
+                f"the schema declares {field.name} as NOT NULL, but every column is nullable; leave"
+                " NOT NULL out"
+            )
     names = tuple(field.name for field in schema.fields)
     if not names or len(set(names)) < len(names):
-        raise ConfigurationError(f"the schema asks for {', '.join(names) or 'no column at all'}: name each wanted column once")
+        raise ConfigurationError(
+            f"the schema selects {', '.join(names) or 'no column at all'}: name each wanted column"
+            " once"
+        )
     return names

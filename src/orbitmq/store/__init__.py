@@ -1,1 +1,3 @@
-"""The store: the commit log and what is derived from it, on local disk, in the original's formats."""
+"""The store: the commit log and the files derived from it, on local disk, in Apache RocketMQ's
+formats.
+"""

@@ -1,4 +1,5 @@
-"""A batch consume queue: one entry of 46 bytes for each record that holds a batch, so an entry stands for several queue offsets.
+"""A batch consume queue: one entry of 46 bytes for each record that holds a batch, so an entry
+stands for several queue offsets.
 
 Entry, big-endian:
 
@@ -9,11 +10,12 @@ Entry, big-endian:
 | 12 | 8 | tags code |
 | 20 | 8 | store time |
 | 28 | 8 | queue offset of the first message in the batch |
-| 36 | 2 | how many messages |
-| 38 | 4 | place in the compacted log, -1 |
+| 36 | 2 | number of messages |
+| 38 | 4 | position in the compacted log, -1 |
 | 42 | 4 | 0 |
 
-The entry of a queue offset is found by binary search. Building, crash rule and cleaning: see `entry_queue`.
+The entry of a queue offset is found by binary search. Building, crash rule and cleaning: see
+`entry_queue`.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import NamedTuple
 
 from orbitmq.store.consume_queue import Boundary
 from orbitmq.store.entry_queue import EntryQueue
+from orbitmq.store.entry_scan import FILLER_SIZE
 from orbitmq.store.types import LogOffset, QueueOffset, StoreTimeMs
 
 ENTRY = Struct(">qiqqqhii")
@@ -31,7 +34,7 @@ _NOT_COMPACTED = -1
 
 
 class BatchEntry(NamedTuple):
-    """Where a batch lies, and which messages are in it."""
+    """The place of a batch in the log, and the messages in it."""
 
     log_offset: LogOffset
     size: int
@@ -44,7 +47,7 @@ class BatchEntry(NamedTuple):
 
     @property
     def next_offset(self) -> QueueOffset:
-        """The queue offset behind the batch."""
+        """The queue offset after the batch."""
         return QueueOffset(self.base_offset + self.batch_size)
 
 
@@ -56,40 +59,68 @@ class BatchConsumeQueue(EntryQueue):
 
     @property
     def min_offset(self) -> QueueOffset:
-        """The first queue offset whose record is in the log; the maximum when none is."""
+        """The first queue offset whose record is in the log; the maximum if there is none."""
         first = self._at(self.min_position)
         return self.max_offset if first is None else first.base_offset
 
     @property
     def max_offset(self) -> QueueOffset:
-        """The queue offset behind the last batch that is written."""
+        """The queue offset after the last written batch."""
         last = self._at(self.files.end - ENTRY_SIZE)
         return QueueOffset(0) if last is None else last.next_offset
 
     def put(self, entry: BatchEntry) -> None:
-        """Add the entry of a record, written by the next `commit`; nothing for one that is there already."""
+        """Add the entry of a record, written by the next `commit`; does nothing if it is
+        present.
+        """
         physical_end = entry.log_offset + entry.size
-        if physical_end > self.max_physical_offset:
-            self._pending += ENTRY.pack(*entry)
-            self._next += ENTRY_SIZE
-            self.max_physical_offset = physical_end
+        if physical_end <= self.max_physical_offset:
+            return
+        if entry.base_offset < (next_offset := self._next_offset):
+            self._leave_out(entry.base_offset, next_offset, entry.log_offset)
+            return
+        self._pending += ENTRY.pack(*entry)
+        self._next += ENTRY_SIZE
+        self.max_physical_offset = physical_end
+
+    @property
+    def _next_offset(self) -> QueueOffset:
+        """The queue offset after the last put batch."""
+        if not self._pending:
+            return self.max_offset
+        return BatchEntry._make(ENTRY.unpack_from(self._pending, -ENTRY_SIZE)).next_offset
+
+    def begin_at(self, offset: QueueOffset) -> None:
+        """Make an empty queue begin at `offset`: its one entry is a filler for the message
+        before.
+        """
+        filler = BatchEntry(
+            LogOffset(0), FILLER_SIZE, 0, StoreTimeMs(0), QueueOffset(offset - 1), 1
+        )
+        self._begin_with(ENTRY.pack(*filler), ENTRY_SIZE)
 
     def get(self, offset: QueueOffset) -> BatchEntry | None:
-        """The batch that the message at `offset` is in, or the next where damage took it; None when it is not there."""
+        """Return the batch that contains `offset`, or the next one if that is lost; None if out of
+        range.
+        """
         position = self._position(offset)
         return None if position < 0 else self._at(position)
 
     def entries(self, offset: QueueOffset, count: int) -> bytes:
-        """The entries of `count` batches, from that of the message at `offset`, or the next, on; none for an offset that is not there."""
+        """Return up to `count` entries, from the batch that contains `offset` or the next one on;
+        none if out of range.
+        """
         position = self._position(offset)
         return b"" if position < 0 else self.files.read(position, count * ENTRY_SIZE)
 
     def offset_by_time(self, time_ms: StoreTimeMs, boundary: Boundary) -> QueueOffset:
-        """The base offset of a batch at a store time, within the queue's minimum and maximum.
+        """Return the base offset of a batch at a store time, within the queue's minimum and
+        maximum.
 
-        As in the original: of the last file that begins then or earlier, or else the first file, the last batch if that is not later than
-        the time; otherwise by LOWER the first one of then or later, by UPPER the last one of then (when none is of then it is the next or,
-        as its search happens to go, the queue's minimum).
+        As in Apache: in the last file that begins at that time or earlier, or else the first file,
+        the last batch if it is not later than the time; otherwise with LOWER the first one of that
+        time or later, with UPPER the last one of that time (if none is, the next one or, as its
+        search happens to go, the queue's minimum).
         """
         found = self._search(time_ms, boundary)
         return min(max(found, self.min_offset), self.max_offset)
@@ -98,7 +129,9 @@ class BatchConsumeQueue(EntryQueue):
         starts = self.files.starts
         if not starts:
             return QueueOffset(-1)
-        start = next((start for start in reversed(starts) if self._time(start) <= time_ms), starts[0])
+        start = next(
+            (start for start in reversed(starts) if self._time(start) <= time_ms), starts[0]
+        )
         last = min(self.files.end, start + self.files.file_size) - ENTRY_SIZE
         if time_ms >= self._time(last):
             return self._base(last)
@@ -106,7 +139,7 @@ class BatchConsumeQueue(EntryQueue):
         while left <= right:
             middle = (left + right) // 2
             found = self._time(middle * ENTRY_SIZE)
-            if middle in (left, right):  # one entry is left, or two: the first that is not earlier
+            if middle in (left, right):  # one or two entries left: take the first not earlier
                 if found >= time_ms:
                     return self._base(middle * ENTRY_SIZE)
                 left = middle + 1
@@ -120,7 +153,9 @@ class BatchConsumeQueue(EntryQueue):
         return QueueOffset(ENTRY.unpack(entry)[4])
 
     def _position(self, offset: QueueOffset) -> int:
-        """Where the entry of the batch stands that the message at `offset` is in, or the next; -1 when it is not there."""
+        """Return the position of the entry of the batch that contains `offset`, or of the next; -1
+        if out of range.
+        """
         low, high = self.min_position // ENTRY_SIZE, self.files.end // ENTRY_SIZE
         if low == high or not self.min_offset <= offset < self.max_offset:
             return -1

@@ -1,18 +1,20 @@
-"""The checkpoint: up to which moment log, queues and index are safe on disk, so that recovery knows where to begin.
+"""The checkpoint: up to which store time log, queues and index are flushed, so that recovery knows
+where to begin.
 
 First 48 bytes of a file of 4096, big-endian:
 
 | at | |
 |---|---|
-| 0 | store time of the last record that is flushed |
+| 0 | store time of the last flushed record |
 | 8 | store time of the last record whose queue entry is flushed |
 | 16 | store time of the last entry of the last full index file |
-| 24 | how far the master has flushed, by a slave |
+| 24 | how far the master has flushed, written by a slave |
 | 32 | how far all replicas have confirmed |
 | 40 | log offset up to which the queues are flushed (5.5) |
 
-Crash rule: one write of 48 bytes inside one sector, then a sync, so the file holds the old numbers or the new. A file of another size, or
-with a negative number, says nothing: it reads as zeros, and recovery begins at the first record.
+Crash rule: one write of 48 bytes inside one sector, then a sync, so the file holds the old numbers
+or the new. A file of another size, or with a negative number, reads as zeros, and recovery begins
+at the first record.
 """
 
 from __future__ import annotations
@@ -25,12 +27,13 @@ from orbitmq.store.file_layer import FileLayer
 
 _FIELDS = Struct(">6q")
 _FILE_SIZE = 4096
-_CAUTION_MS = 3_000  # clocks are read before locks are taken: what was stored that long before is in everything
+# clocks are read before locks are taken: records this much older are in all files
+_CAUTION_MS = 3_000
 log = logging.getLogger(__name__)
 
 
 class Checkpoint:
-    """The numbers, to be set at will; `write` puts them into the file."""
+    """The numbers of the checkpoint file, freely settable; `write` writes them."""
 
     __slots__ = (
         "_layer",
@@ -51,29 +54,34 @@ class Checkpoint:
         self._set(bytes(_FIELDS.size))
 
     def load(self) -> None:
-        """Read the file; make it when there is none."""
+        """Read the file; create it if there is none."""
         if self._path.name not in self._layer.list(self._path.parent):
             self._layer.make_folder(self._path.parent)
             self._layer.close(self._layer.open(self._path, create=True))
             self._layer.sync_dir(self._path.parent)
         self.descriptor = self._layer.open(self._path)
-        size, content = self._layer.size(self._path), self._layer.pread(self.descriptor, _FIELDS.size, 0)
+        size, content = (
+            self._layer.size(self._path),
+            self._layer.pread(self.descriptor, _FIELDS.size, 0),
+        )
         if size == _FILE_SIZE and min(_FIELDS.unpack(content)) >= 0:
             self._set(content)
             return
         if size:
-            log.error("checkpoint_unusable file=%s size=%d content=%s", self._path, size, content.hex())
+            log.error(
+                "checkpoint_unusable file=%s size=%d content=%s", self._path, size, content.hex()
+            )
         self._layer.truncate(self.descriptor, _FILE_SIZE)
 
     @property
     def min_time_ms(self) -> int:
-        """Every record stored before that is in the log and in its queue, on disk."""
+        """Every record stored before this is flushed, in the log and in its queue."""
         flushed_ms: int = min(self.log_time_ms, self.queues_time_ms)
         return max(0, flushed_ms - _CAUTION_MS)
 
     @property
     def content(self) -> bytes:
-        """The numbers as they stand in the file once they are written."""
+        """The numbers as written to the file."""
         return _FIELDS.pack(
             self.log_time_ms,
             self.queues_time_ms,
@@ -84,11 +92,11 @@ class Checkpoint:
         )
 
     def write(self) -> None:
-        """Put the numbers into the file; they count once `descriptor` is synced."""
+        """Write the numbers to the file; they are durable once `descriptor` is synced."""
         self._layer.pwrite(self.descriptor, self.content, 0)
 
     def flush(self) -> None:
-        """Put the numbers into the file, and sync it; blocks."""
+        """Write the numbers to the file and sync it; blocks."""
         self.write()
         self._layer.fdatasync(self.descriptor)
 

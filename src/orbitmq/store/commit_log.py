@@ -1,29 +1,30 @@
-"""The commit log: every message of every topic, one record after the other, in the order of their arrival.
+"""The commit log: every message of every topic, one record after the other, in order of arrival.
 
 ```
-<folder>/<start, 20 digits>    record | record | … | 8 bytes of blank | what was there before
+<folder>/<start, 20 digits>    record | record | … | 8 bytes of blank | leftovers
 ```
-docs/format/record.md has the record. A record lies in one file: one that leaves no room for a blank (size + 8 > what is left) closes
-the file with the blank and begins the next. `append` gives places and fills a buffer (`log_batch`); `commit` writes it, one pwrite per
-touched file.
+docs/format/record.md describes the record. A record never spans two files: one that leaves no room
+for a blank (size + 8 > remaining bytes) closes the file with the blank and begins the next file.
+`append` assigns offsets and fills a buffer (`log_batch`); `commit` writes it, one pwrite per file.
 
-Invariants: nothing that was not committed can be read; a commit that fails leaves the log, its queue offsets and its clock as they
-were before the batch, and what it may have written is cleared before anything else is (or a crash could bring it back to life); store
-times never decrease from record to record, also when the wall clock jumps back (the original stores whatever its clock says); after a
-failed flush the log is read-only for as long as the process lives, for the system forgets which pages the disk did not take.
+Invariants: only committed records can be read; a commit that fails leaves the log, its queue
+offsets and its clock as they were before the batch, and what it may have written is cleared before
+anything else is written (or a crash could revive it); store times never decrease from record to
+record, even if the wall clock jumps back (Apache stores the clock as it is); after a failed flush
+the log is read-only until the process ends, for the system forgets which pages were not written.
 
-Crash rule: records behind `flushed_offset` may be lost or torn; a scan finds where the good ones end. Thread rule: the loop thread.
+Crash rule: records after `flushed_offset` may be lost or torn; a scan finds where the valid ones
+end. Thread rule: the loop thread.
 
-Against the first design: `append` never commits by itself. The caller looks at `is_batch_full` and commits, so that it learns at one
-place which messages a failure took along. `records` is `scan`, which tells where it stopped, and why. `resume` is how recovery says
-where the log ends. `Appended` is no tuple, for that cost more than the record's place in its queue.
+`append` never commits by itself: the caller checks `is_batch_full` and commits, so that one place
+learns which messages a failed commit dropped.
 """
 
 from __future__ import annotations
 
 import logging
 
-from orbitmq.common.errors import StoreReadOnly, WriteFailed, reason_of
+from orbitmq.common.errors import StoreReadOnlyError, WriteFailedError, reason_of
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.file_layer import FileLayer
 from orbitmq.store.file_queue import FileQueue, FlushJob
@@ -31,16 +32,18 @@ from orbitmq.store.log_batch import LogBatch
 from orbitmq.store.log_scan import LogScan
 from orbitmq.store.quarantine import Quarantine
 from orbitmq.store.queue_offsets import QueueOffsets
-from orbitmq.store.record_run import RecordRun
+from orbitmq.store.record_scanner import RecordScanner
 from orbitmq.store.types import LogOffset, StoreTimeMs
 
 log = logging.getLogger(__name__)
 
 
 class CommitLog:
-    """The single writer of the log, and the way to read it."""
+    """The single writer of the log, and its reader."""
 
-    def __init__(self, layer: FileLayer, config: StoreConfig, store_host: bytes, offsets: QueueOffsets) -> None:
+    def __init__(
+        self, layer: FileLayer, config: StoreConfig, store_host: bytes, offsets: QueueOffsets
+    ) -> None:
         self.files = FileQueue(
             layer,
             config.log_folders(),
@@ -52,14 +55,21 @@ class CommitLog:
         self.read_only_reason: str | None = None
         self._record_crc_required = config.record_crc_required
         self._batch_size_max = config.batch_size_max
-        self._batch = LogBatch(offsets, config.limits, store_host, config.record_crc, config.commit_log_file_size, config.batch_size_max)
-        self.append = self._batch.append  # the batch's own: a call less for every message
+        self._batch = LogBatch(
+            offsets,
+            config.limits,
+            store_host,
+            config.record_crc,
+            config.commit_log_file_size,
+            config.batch_size_max,
+        )
+        self.append = self._batch.append  # bound directly: one call less per message
         self.append_batch = self._batch.append_all
         self._store_time_ms = StoreTimeMs(0)  # of the last committed record
-        self._stale_end = 0  # up to where bytes of a failed commit may stand behind the end
+        self._stale_end = 0  # bytes of a failed commit may follow the end up to here
 
     def follow(self, config: StoreConfig) -> None:
-        """Take over what of the configuration may change while the store is open."""
+        """Apply the settings that may change while the store is open."""
         self.files.full_ratio = config.folder_full_ratio
         self._batch.set_limits(config.limits)
 
@@ -69,7 +79,7 @@ class CommitLog:
 
     @property
     def end_offset(self) -> LogOffset:
-        """Behind the last committed record."""
+        """The offset after the last committed record."""
         return LogOffset(self.files.end_offset)
 
     @property
@@ -78,28 +88,33 @@ class CommitLog:
 
     @property
     def last_store_time_ms(self) -> StoreTimeMs:
-        """The store time of the last committed record, 0 when there is none."""
+        """The store time of the last committed record, 0 if there is none."""
         return self._store_time_ms
 
     @property
     def batch(self) -> LogBatch:
-        """What `append` fills, for kernels that fill it without a Message; whoever does commits, or discards."""
+        """The open batch, for kernels that fill it without a Message; they must commit or discard
+        it.
+        """
         return self._batch
 
     @property
     def is_batch_full(self) -> bool:
-        """Whether it is time to commit, for the sake of memory."""
+        """Whether the batch must be committed to limit memory."""
         return self._batch.used >= self._batch_size_max
 
     def load(self) -> None:
-        """Find the files; all count as full until `resume` says where the log ends."""
+        """Find the files; all count as full until `resume` sets the end of the log."""
         self.files.load()
         self.discard()
 
-    def resume(self, end: LogOffset, store_time_ms: StoreTimeMs, unsynced: LogOffset | None = None) -> None:
-        """Continue at `end`, behind a record of that time: what recovery found out, or whoever cuts the log.
+    def resume(
+        self, end: LogOffset, store_time_ms: StoreTimeMs, unsynced: LogOffset | None = None
+    ) -> None:
+        """Continue at `end`, after a record of that time; called by recovery and by truncation.
 
-        What is behind `end` is gone, what is before it is durable; from `unsynced` on it is written again for that.
+        Bytes after `end` are dropped, those before it made durable; from `unsynced` on they are
+        rewritten for that.
         """
         assert not self._batch.used, "a batch is open"
         self.files.truncate_to(end)
@@ -112,7 +127,9 @@ class CommitLog:
         log.info("log_resumed begin=%d end=%d", self.min_offset, end)
 
     def commit(self) -> None:
-        """Write the batch; WriteFailed when the disk does not take it: then none of its messages is in the log."""
+        """Write the batch; WriteFailedError if the disk fails: then none of its messages is in the
+        log.
+        """
         if not self._batch.used:
             return
         end = self._batch.end
@@ -129,21 +146,27 @@ class CommitLog:
             kept = "nothing of it was kept"
             try:
                 self._clear_stale()
-            except OSError as another:  # it is tried again before the next batch
-                kept = f"what it wrote could not be cleared ({reason_of(another)}), and may come back if the broker ends before it is"
-            raise WriteFailed(f"the commit log could not be written at {self.end_offset}: {reason_of(error)}; {kept}") from error
+            except OSError as another:  # retried before the next batch
+                kept = (
+                    f"what it wrote could not be cleared ({reason_of(another)}), and may reappear"
+                    " if the broker ends before that"
+                )
+            raise WriteFailedError(
+                f"the commit log could not be written at {self.end_offset}: {reason_of(error)};"
+                f" {kept}"
+            ) from error
         self.files.end_offset = end
         self._store_time_ms = StoreTimeMs(self._batch.store_time_ms)
         self.offsets.keep()
         self._batch.begin(end, self._store_time_ms)
 
     def discard(self) -> None:
-        """Forget the batch: places, queue offsets and times are those after the last commit."""
+        """Drop the batch: offsets, queue offsets and times are those after the last commit."""
         self.offsets.undo()
         self._batch.begin(self.files.end_offset, self._store_time_ms)
 
     def read(self, offset: LogOffset, size: int) -> memoryview | None:
-        """Committed bytes of one file; None when they are not there, or no more."""
+        """Return committed bytes of one file; None if they do not exist, or no longer."""
         return self.files.view(offset, size)
 
     def scan(
@@ -154,40 +177,56 @@ class CommitLog:
         check_body: bool = True,
         check_record: bool | None = None,
         quarantine: Quarantine | None = None,
-        run: RecordRun | None = None,
+        scanner: RecordScanner | None = None,
     ) -> LogScan:
-        """The records from `begin` on, to the committed end or `stop`; their own checksums are looked at if they must have one."""
+        """Scan records from `begin` to the committed end or `stop`; record checksums are verified
+        if they are required.
+        """
         if check_record is None:
             check_record = self._record_crc_required
-        return LogScan(self.files, begin, stop, check_body=check_body, check_record=check_record, quarantine=quarantine, run=run)
+        return LogScan(
+            self.files,
+            begin,
+            stop,
+            check_body=check_body,
+            check_record=check_record,
+            quarantine=quarantine,
+            scanner=scanner,
+        )
 
     def begin_flush(self) -> FlushJob | None:
-        """What the flusher has to sync; None when all is flushed, or when flushing failed once."""
+        """Return what the flush thread must sync; None if all is flushed, or if a flush failed
+        before.
+        """
         return None if self.read_only_reason else self.files.begin_flush()
 
     def end_flush(self, job: FlushJob, error: Exception | None = None) -> None:
-        """What came of it; an error makes the log read-only."""
+        """Take the result of a flush; an error makes the log read-only."""
         self.files.end_flush(job, error)
         if error is not None:
             self._become_read_only(error)
 
     def flush(self) -> None:
-        """Sync everything here and now, at start and stop; StoreReadOnly when that fails, or when it did before."""
+        """Sync everything, synchronously, at start and stop; StoreReadOnlyError if that fails or
+        failed before.
+        """
         if self.read_only_reason is not None:
-            raise StoreReadOnly(self.read_only_reason)
+            raise StoreReadOnlyError(self.read_only_reason)
         try:
             self.files.flush()
         except OSError as error:
-            raise StoreReadOnly(self._become_read_only(error)) from error
+            raise StoreReadOnlyError(self._become_read_only(error)) from error
 
     def close(self) -> None:
-        """Let go of the files, and remove those that hold nothing yet."""
+        """Close the files and remove those that hold nothing yet."""
         self.discard()
         self.files.drop_prepared()
         self.files.close()
 
     def _clear_stale(self) -> None:
-        """Clear what a failed commit may have left behind the end, durably; OSError when the disk still takes nothing."""
+        """Clear, durably, what a failed commit may have left after the end; OSError if the disk
+        still fails.
+        """
         if not self._stale_end:
             return
         self.files.clear(self.files.end_offset, self._stale_end)
@@ -199,11 +238,12 @@ class CommitLog:
         self._stale_end = 0
 
     def _become_read_only(self, error: Exception) -> str:
-        """Take nothing more, for the first reason there was; returns it."""
+        """Make the log read-only; return the reason, which is that of the first failure."""
         if self.read_only_reason is None:
             self.read_only_reason = (
-                f"flushing the commit log failed at {self.flushed_offset}: {error}; what was written since may be lost. "
-                "Nothing more is taken: look after the disk, then start the broker again"
+                f"flushing the commit log failed at {self.flushed_offset}: {error}; what was"
+                " written since may be lost. The log is read-only: check the disk, then"
+                " restart the broker"
             )
             self._batch.refuse(self.read_only_reason)
             log.error("log_read_only reason=%s", self.read_only_reason)

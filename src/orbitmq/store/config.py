@@ -1,4 +1,4 @@
-"""What the store can be told. Plain values; the names that the original's configuration files use are mapped to them by the broker."""
+"""Configuration of the store as plain values. The broker maps Apache's configuration keys to it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from orbitmq.store.queues import BATCH_FILE_SIZE, QUEUE_FILE_SIZE
 
 _DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 DELAY_LEVELS_MS = tuple(1000 * seconds for seconds in _DELAYS_S)
-PAGE_SIZE = 4096  # what the original counts dirty bytes in
+PAGE_SIZE = 4096  # Apache counts dirty bytes in pages
 
-# The work of filters: steps, times the bytes of properties that each of them may look at and FILTER_STEP_WORK more. Some milliseconds.
+# Cost of one filtered read: entries times steps, each weighing the properties' bytes plus
+# FILTER_STEP_WORK. The limit amounts to a few milliseconds.
 FILTER_STEP_WORK = 64
 FILTER_WORK_MAX = 4_000_000
 
 
 class FlushMode(Enum):
-    """When a message is acknowledged: as soon as it is in the log, or when the disk has it."""
+    """When a send is acknowledged: once the message is in the log, or once it is flushed."""
 
     ASYNC = "ASYNC_FLUSH"
     SYNC = "SYNC_FLUSH"
@@ -29,19 +30,21 @@ class FlushMode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
-    """One store. Where a default is not Apache's, its line says so."""
+    """Settings of one store. Defaults that differ from Apache's are marked as ours."""
 
     root: Path
 
     # The commit log.
-    commit_log_folders: tuple[Path, ...] = ()  # none: `commitlog` in the root
-    read_only_commit_log_folders: tuple[Path, ...] = ()  # files there are used, new ones are not made there
+    commit_log_folders: tuple[Path, ...] = ()  # empty: `commitlog` in the root
+    # Existing files there are used, new ones are not created there.
+    read_only_commit_log_folders: tuple[Path, ...] = ()
     commit_log_file_size: int = 1 << 30
     limits: RecordLimits = field(default_factory=RecordLimits)
-    record_crc: bool = False  # enabledAppendPropCRC: records get a checksum of all of their bytes
-    record_crc_required: bool = False  # forceVerifyPropCRC: a record without the right one is bad
-    batch_size_max: int = 8 << 20  # ours: how much is gathered before it is written
-    folder_full_ratio: float = 0.85  # diskSpaceCleanForciblyRatio: a fuller disk gets no new file while another has room
+    record_crc: bool = False  # enabledAppendPropCRC: records carry a checksum of all their bytes
+    record_crc_required: bool = False  # forceVerifyPropCRC: a record without a valid one is corrupt
+    batch_size_max: int = 8 << 20  # ours: bytes buffered before a write
+    # diskSpaceCleanForciblyRatio: a fuller disk gets no new file while another has room
+    folder_full_ratio: float = 0.85
 
     # Flushing.
     flush_mode: FlushMode = FlushMode.ASYNC
@@ -58,35 +61,37 @@ class StoreConfig:
     queue_file_size: int = QUEUE_FILE_SIZE
     queue_ext_file_size: int | None = None  # None: no ext files (enableConsumeQueueExt)
     batch_queue_file_size: int = BATCH_FILE_SIZE
-    open_queue_files_max: int = OPEN_FILES_MAX  # ours: what is more is closed, and opened again when it is needed
+    open_queue_files_max: int = OPEN_FILES_MAX  # ours: above it, the least recently used close
     index_enabled: bool = True
     index_shape: IndexShape = field(default_factory=IndexShape)
-    filter_entries_max: int = 800  # how many entries one read looks at: maxFilterMessageSize / 20
+    filter_entries_max: int = 800  #  20/ 20
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
 
     # Reads.
-    check_body_on_read: bool = True  # ours: a body that does not have its checksum is not handed out
-    memory_percent_max: int = 40  # accessMessageInMemoryMaxRatio: what of the memory is taken to hold the end of the log
-    hot_bytes_max: int = 262_144  # maxTransferBytesOnMessageInMemory: how much one read gives of that end
+    check_body_on_read: bool = True  # ours: bodies with a wrong checksum are not delivered
+    # accessMessageInMemoryMaxRatio: share of memory assumed to cache the end of the log
+    memory_percent_max: int = 40
+    hot_bytes_max: int = 262_144  # maxTransferBytesOnMessageInMemory: per read of the cached end
     hot_count_max: int = 32
-    cold_bytes_max: int = 65_536  # maxTransferBytesOnMessageInDisk: … and of what is before it
+    cold_bytes_max: int = 65_536  # maxTransferBytesOnMessageInDisk: per read of the rest
     cold_count_max: int = 8
 
-    # Retention; see `retention_rules`. The forced level is `folder_full_ratio`, above, which is the same setting.
+    # Retention; see `retention_rules`. The forced level is `folder_full_ratio` above.
     reserved_ms: int = 72 * 3_600_000  # fileReservedTime, in hours there
-    delete_hours: tuple[int, ...] = (4,)  # deleteWhen: `retention_rules.delete_hours` reads its text
-    disk_used_ratio_max: float = 0.75  # diskMaxUsedSpaceRatio: above it what is expired goes at any hour
+    delete_hours: tuple[int, ...] = (4,)  # deleteWhen, parsed by `retention_rules.delete_hours`
+    # diskMaxUsedSpaceRatio: above it, expired files are deleted at any hour
+    disk_used_ratio_max: float = 0.75
     disk_warning_ratio: float = 0.90  # diskSpaceWarningLevelRatio: above it puts are refused
     clean_forcibly: bool = True  # cleanFileForciblyEnable
     clean_interval_ms: int = 10_000  # cleanResourceInterval
-    delete_files_max: int = 10  # deleteFileBatchMax, in one round
+    delete_files_max: int = 10  # deleteFileBatchMax, per round
     delete_pause_ms: int = 100  # deleteCommitLogFilesInterval, between two files
-    clean_queues_max: int = 20  # ours: how many queues one tick looks at
-    protect_unconsumed: bool = False  # ours: what is expired stays while a group has not consumed it
+    clean_queues_max: int = 20  # ours: queues examined per tick
+    protect_unconsumed: bool = False  # ours: keep expired files until all groups consumed them
 
     # Recovery.
-    truncate_damage: bool = False  # recoverBadRecord=truncate: the original's rule
+    truncate_damage: bool = False  # recoverBadRecord=truncate: Apache's rule
 
     def log_folders(self) -> tuple[Path, ...]:
-        """Where the commit log may write, in the order of its turns."""
+        """Folders the commit log writes to, used round-robin."""
         return self.commit_log_folders or (self.root / "commitlog",)

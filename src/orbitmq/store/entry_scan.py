@@ -1,9 +1,11 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel: how far the bytes of a queue are entries, by the rules that tell an entry from what a crash, or nothing at all, left there.
+# mypy: disallow-untyped-decorators=False, warn-return-any=False
+"""Kernel: how far the bytes of a queue are valid entries, and not what a crash left, or holes.
 
-An entry of either kind begins `8 log offset | 4 record size | 8 tags code`; the 46 bytes of a batch entry go on `8 store time | 8 base
-queue offset | 2 batch size | …`. It is one when its offset is not negative, its size positive, its record behind that of the entry
-before it, and whole below the end of the log. An entry whose size is FILLER_SIZE stands for no record.
+An entry of either kind begins `8 log offset | 4 record size | 8 tags code`; the 46 bytes of a batch
+entry continue `8 store time | 8 base queue offset | 2 batch size | …`. It is valid if its offset is
+not negative, its size positive, its record after that of the entry before it, and completely below
+the end of the log. An entry whose size is FILLER_SIZE stands for no record.
 """
 
 import cython
@@ -20,8 +22,14 @@ _FILLER_SIZE = cython.declare(cython.longlong, FILLER_SIZE)
 _BATCH_ENTRY_SIZE = cython.declare(cython.Py_ssize_t, 46)
 
 
-def scan(entries: Buffer, entry_size: cython.Py_ssize_t, physical_end: cython.longlong, log_end: cython.longlong) -> tuple[int, int]:
-    """Go over the entries from the first: how many bytes of them there are, and the log offset behind the last one's record.
+def scan(
+    entries: Buffer,
+    entry_size: cython.Py_ssize_t,
+    physical_end: cython.longlong,
+    log_end: cython.longlong,
+) -> tuple[int, int]:
+    """Return how many bytes from the first are valid entries, and the log offset after the last
+    one's record.
 
     `physical_end` is that of the entry before the first, or 0.
     """
@@ -38,7 +46,9 @@ def scan(entries: Buffer, entry_size: cython.Py_ssize_t, physical_end: cython.lo
         if length != _FILLER_SIZE:
             if offset < physical_end or offset > log_end - length:
                 break
-            if entry_size == _BATCH_ENTRY_SIZE and (signed64(p, at + 28) < 0 or signed16(p, at + 36) <= 0):
+            if entry_size == _BATCH_ENTRY_SIZE and (
+                signed64(p, at + 28) < 0 or signed16(p, at + 36) <= 0
+            ):
                 break
             physical_end = offset + length
         at += entry_size

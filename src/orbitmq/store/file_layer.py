@@ -1,7 +1,7 @@
-"""Every call that the store makes to the operating system's files, behind one seam, so that tests can make each of them fail.
+"""All file system calls of the store behind one seam, so that tests can make each of them fail.
 
-Knows descriptors and paths, no formats. A call does all that it says or raises OSError. All of them may be called from any thread;
-who may call what on which descriptor is the rule of the caller.
+Knows descriptors and paths, no formats. A call completes or raises OSError. All calls are safe from
+any thread; the caller decides which thread uses which descriptor.
 """
 
 from __future__ import annotations
@@ -25,60 +25,67 @@ class FileLayer(Protocol):
     """Files and folders of one machine."""
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        """A descriptor to read and write the file; with `create` the file must not exist yet."""
+        """Return a read-write descriptor; with `create` the file must not exist yet."""
         ...
 
     def close(self, descriptor: int) -> None: ...
 
     def size(self, path: Path) -> int:
-        """The length of the file in bytes."""
+        """Return the file's length in bytes."""
         ...
 
     def modified_ms(self, path: Path) -> int:
-        """When the file was written to last, ms since 1970."""
+        """Return when the file was last written, in ms since 1970."""
         ...
 
     def list(self, folder: Path) -> list[str]:
-        """The names in `folder`, sorted; none when there is no such folder."""
+        """Return the names in `folder`, sorted; an empty list if there is no such folder."""
         ...
 
     def make_folder(self, folder: Path) -> None:
-        """Make the folder and those above it that are missing, durably."""
+        """Create the folder and its missing parents, durably."""
         ...
 
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> None:
-        """Write all of `data` at `offset`; after OSError any part of it may be there."""
+        """Write all of `data` at `offset`; after OSError any part of it may be written."""
         ...
 
     def pread(self, descriptor: int, length: int, offset: int) -> bytes:
-        """The bytes at `offset`, fewer than `length` only where the file ends."""
+        """Return the bytes at `offset`: fewer than `length` only at the end of the file."""
         ...
 
     def checksum(self, path: str, size: int, length: int) -> int | None:
-        """The CRC-32 of the first `length` bytes of a file of `size` bytes; None when there is no such file.
+        """Return the CRC-32 of the first `length` bytes of a file of `size` bytes; None if there is
+        no such file.
 
-        One call, and the path as text: a start makes it for each of a hundred thousand files.
+        One call that takes the path as text: a start calls it for up to a hundred thousand files.
         """
         ...
 
     def map(self, descriptor: int, length: int) -> mmap.mmap:
-        """The first `length` bytes, shared and read-only: what is written to the file shows in it."""
+        """Map the first `length` bytes, shared and read-only: later writes show in the mapping."""
         ...
 
     def truncate(self, descriptor: int, length: int) -> None:
-        """Give the file that length; what is added reads as zeros and takes no space."""
+        """Set the file's length; added bytes read as zeros and take no space."""
         ...
 
     def clear(self, descriptor: int, offset: int, length: int) -> None:
-        """Make `length` bytes from `offset` read as zeros; holes stay holes, zeros are not written again."""
+        """Make `length` bytes from `offset` read as zeros; holes stay holes, existing zeros are not
+        rewritten.
+        """
         ...
 
     def next_data(self, descriptor: int, offset: int, end: int) -> int:
-        """The first offset from `offset` on that may hold anything but zeros; `end` when there is none before it."""
+        """Return the first offset from `offset` on that may hold non-zero bytes, at most `end`."""
+        ...
+
+    def next_hole(self, descriptor: int, offset: int, end: int) -> int:
+        """Return the first offset from `offset` on that takes no space on disk, at most `end`."""
         ...
 
     def fdatasync(self, descriptor: int) -> None:
-        """Make content and length of the file durable; after OSError nobody knows what is."""
+        """Make the file's content and length durable; after OSError its durability is unknown."""
         ...
 
     def rename(self, old: Path, new: Path) -> None: ...
@@ -86,7 +93,7 @@ class FileLayer(Protocol):
     def unlink(self, path: Path) -> None: ...
 
     def remove_folder(self, folder: Path) -> None:
-        """Remove a folder that is empty, if it is there."""
+        """Remove an empty folder, if it exists."""
         ...
 
     def sync_dir(self, folder: Path) -> None:
@@ -94,7 +101,7 @@ class FileLayer(Protocol):
         ...
 
     def disk_ratio(self, folder: Path) -> float:
-        """Which part of the disk below `folder` is used, between 0 and 1."""
+        """Return the used share of the disk below `folder`, between 0 and 1."""
         ...
 
 
@@ -104,7 +111,9 @@ class OsFileLayer:
     __slots__ = ()
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0), 0o644)
+        return os.open(
+            path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0), 0o644
+        )
 
     def close(self, descriptor: int) -> None:
         os.close(descriptor)
@@ -130,7 +139,7 @@ class OsFileLayer:
 
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> None:
         written = os.pwrite(descriptor, data, offset)
-        if written < len(data):  # a disk about to be full takes a part first, and says why with the next call
+        if written < len(data):  # a nearly full disk: the next call completes or raises the cause
             with memoryview(data) as view:
                 while written < len(data):
                     written += os.pwrite(descriptor, view[written:], offset + written)
@@ -147,7 +156,9 @@ class OsFileLayer:
             if os.fstat(descriptor).st_size != size:
                 return None
             found = at = 0
-            while at < length and (chunk := os.pread(descriptor, min(_CHECKSUM_CHUNK, length - at), at)):
+            while at < length and (
+                chunk := os.pread(descriptor, min(_CHECKSUM_CHUNK, length - at), at)
+            ):
                 found, at = crc32(chunk, found), at + len(chunk)
             return found
         finally:
@@ -162,8 +173,8 @@ class OsFileLayer:
     def clear(self, descriptor: int, offset: int, length: int) -> None:
         end = offset + length
         while (offset := self.next_data(descriptor, offset, end)) < end:
-            hole = os.lseek(descriptor, offset, os.SEEK_HOLE)  # the end of the file is one
-            chunk = self.pread(descriptor, min(_CLEAR_CHUNK, hole - offset, end - offset), offset)
+            hole = self.next_hole(descriptor, offset, end)
+            chunk = self.pread(descriptor, min(_CLEAR_CHUNK, hole - offset), offset)
             if chunk.count(0) < len(chunk):
                 self.pwrite(descriptor, bytes(len(chunk)), offset)
             offset += len(chunk)
@@ -172,9 +183,13 @@ class OsFileLayer:
         try:
             return min(os.lseek(descriptor, offset, os.SEEK_DATA), end)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole up to the end of the file
+            if error.errno == errno.ENXIO:  # a hole up to the end of the file
                 return end
             raise
+
+    def next_hole(self, descriptor: int, offset: int, end: int) -> int:
+        # The end of the file counts as a hole.
+        return min(os.lseek(descriptor, offset, os.SEEK_HOLE), end)
 
     def fdatasync(self, descriptor: int) -> None:
         os.fdatasync(descriptor)
@@ -198,4 +213,4 @@ class OsFileLayer:
 
     def disk_ratio(self, folder: Path) -> float:
         usage = shutil.disk_usage(folder)
-        return usage.used / (usage.used + usage.free)  # what only root may use counts for neither
+        return usage.used / (usage.used + usage.free)  # space reserved for root counts as neither

@@ -1,14 +1,16 @@
-"""The index: finds records by their keys, over files that follow each other; the last one takes new entries.
+"""The index: finds records by their keys, over a sequence of files; the last one takes new entries.
 
-File names are the local time at which they were made, 17 digits, later ones greater: if the clock says otherwise, the name is one more
-than the last. A record's keys may be split over two files; a record below the log offset where the index ends was indexed before, and is
-passed over. The tags of a record count as a key too, which 4.9 does not do.
+File names are the local time of their creation, 17 digits, strictly increasing: if the clock says
+otherwise, the name is one more than the last. A record's keys may be split over two files; a record
+below the log offset where the index ends is indexed already, and is skipped. The tags of a record
+count as a key too, which 4.9 does not do.
 
-Crash rule: the manifest says which entries each file has, and their checksums (`states`). `load` keeps the files that are proven by it,
-from the first on; the first that is not goes, with all behind it, and so do files that the manifest does not know: the log is dispatched
-again from `end_offset` then. Slots and header of the last file follow from its entries. Where no manifest speaks of the index (an Apache
-broker's, or one from before), files are kept whose slots and header follow from their entries and that the log confirms (`index_proof`).
-`truncate` takes out the records of a log that lost its end.
+Crash rule: the manifest states the entries of each file, and their checksums (`states`). `load`
+keeps the files that it proves, from the first on; the first that differs is removed with all after
+it, and so are files not in the manifest: the log is dispatched again from `end_offset` then. Slots
+and header of the last file follow from its entries. If no manifest covers the index (an Apache
+broker's, or an older one), files are kept whose slots and header follow from their entries and that
+the log confirms (`index_proof`). `truncate` removes the records of a log that lost its end.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orbitmq.common.clock import Clock
-from orbitmq.common.errors import WriteFailed
+from orbitmq.common.errors import WriteFailedError
+from orbitmq.common.slices import Slices, finish
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.store.file_layer import FileLayer
 from orbitmq.store.index_file import IndexFile, IndexFileState, IndexShape
@@ -31,11 +34,11 @@ from orbitmq.store.types import LogOffset, StoreTimeMs
 log = logging.getLogger(__name__)
 _NAME_SIZE = 17
 _LOG_BEGIN = LogOffset(0)
-Flaw = Callable[[IndexFile, IndexFile | None], str | None]  # why a file does not go on behind the one before it
+Flaw = Callable[[IndexFile, IndexFile | None], str | None]  # why a file does not continue the last
 
 
 class IndexHits(NamedTuple):
-    """What a query found, the newest first, and up to which record the index knows."""
+    """The result of a query, the newest first, and how far the index reaches."""
 
     offsets: list[LogOffset]
     last_time_ms: StoreTimeMs
@@ -44,7 +47,7 @@ class IndexHits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexFlushJob:
-    """Files to sync; `sealed` is the last of them that is full, which the checkpoint may claim then."""
+    """Files to sync; `sealed` is the last full one, which the checkpoint may claim then."""
 
     descriptors: tuple[int, ...]
     files: tuple[IndexFile, ...]
@@ -54,16 +57,22 @@ class IndexFlushJob:
 class Index:
     """All index files of a store."""
 
-    def __init__(self, layer: FileLayer, folder: Path, clock: Clock, shape: IndexShape = IndexShape()) -> None:  # noqa: B008 - immutable
+    def __init__(
+        self,
+        layer: FileLayer,
+        folder: Path,
+        clock: Clock,
+        shape: IndexShape = IndexShape(),  # noqa: B008
+    ) -> None:
         self._layer = layer
         self._folder = folder
         self._clock = clock
         self._shape = shape
         self._files: list[IndexFile] = []  # the oldest first
-        self._writer: IndexWriter | None = None  # of the last file, unless there is none or it is full
-        self._unsynced: list[IndexFile] = []  # full, and not known as safe
-        self._held: list[IndexFile] = []  # being synced: not to be closed
-        self._states: tuple[IndexFileState, ...] | None = None  # of an index that was stopped
+        self._writer: IndexWriter | None = None  # of the last file, unless it is full
+        self._unsynced: list[IndexFile] = []  # full, and not known to be durable
+        self._held: list[IndexFile] = []  # being synced: must stay open
+        self._states: tuple[IndexFileState, ...] | None = None  # of a stopped index
 
     @property
     def files(self) -> tuple[IndexFile, ...]:
@@ -72,12 +81,14 @@ class Index:
 
     @property
     def writer(self) -> IndexWriter | None:
-        """What takes new entries, None until there is a file with room."""
+        """Takes new entries; None until there is a file with room."""
         return self._writer
 
     @property
     def end_offset(self) -> LogOffset:
-        """The log offset of the last record that was indexed: dispatching again from here completes the index."""
+        """The log offset of the last indexed record: dispatching again from here completes the
+        index.
+        """
         return self._files[-1].header.end_offset if self._files else LogOffset(0)
 
     @property
@@ -90,41 +101,57 @@ class Index:
         return tuple(file.state for file in self._files) if self._states is None else self._states
 
     def load(
-        self, states: Sequence[IndexFileState] | None, log_min: LogOffset = _LOG_BEGIN, flaw_of: Flaw = lambda _file, _before: None
+        self,
+        states: Sequence[IndexFileState] | None,
+        log_min: LogOffset = _LOG_BEGIN,
+        flaw_of: Flaw = lambda _file, _before: None,
     ) -> str | None:
-        """Open the files that `states` prove, and remove all others; why something is missing, if it is, from `end_offset` on.
+        """Open the files that `states` prove, and remove all others; return why entries are missing
+        from `end_offset` on, if they are.
 
-        No `states`: nobody vouches for the files. Those are kept that are borne out by themselves, and in which `flaw_of` finds none. Files
-        that are lost do not count if all of their records are, below `log_min`.
+        Without `states` nothing is proven: files are kept that are consistent, and in which
+        `flaw_of` finds no flaw. Lost files do not count if all their records are deleted, below
+        `log_min`.
         """
         self._states = None
         names = [name for name in self._layer.list(self._folder) if self._is_ours(name)]
-        flaw = self._keep_borne_out(names, flaw_of) if states is None else self._keep_proven(names, states, log_min)
+        flaw = (
+            self._keep_consistent(names, flaw_of)
+            if states is None
+            else self._keep_proven(names, states, log_min)
+        )
         kept = {file.path.name for file in self._files}
         self._unlink([name for name in names if name not in kept])
         self._write_to_last()
         return flaw
 
     def truncate(self, log_end: LogOffset) -> None:
-        """Forget the keys of records at `log_end` and behind."""
+        """Drop the keys of records at or after `log_end`."""
         while self._files and (last := self._files[-1]).header.end_offset >= log_end:
             before = last.header.entry_count
             if last in self._unsynced:
                 self._unsynced.remove(last)
             last.commit()
             last.rebuild(last.header, log_end)
-            self._layer.fdatasync(last.descriptor)  # or a crash could bring back what was cut, where the manifest has it
-            log.warning("index_file_cut file=%s entries=%d before=%d", last.path, last.header.entry_count - 1, before - 1)
+            # Or a crash could bring back truncated entries that the manifest has.
+            self._layer.fdatasync(last.descriptor)
+            log.warning(
+                "index_file_cut file=%s entries=%d before=%d",
+                last.path,
+                last.header.entry_count - 1,
+                before - 1,
+            )
             if last.header.entry_count > 1:
                 break
-            self._let_go(last)
+            self._detach(last)
             self._unlink([last.path.name])
         self._write_to_last()
 
     def put(self, record: RecordCursor) -> None:
-        """Index the record by its unique key, its keys and its tags, written by the next `commit`; nothing for one that was indexed before.
+        """Index the record by its unique key, its keys and its tags, written by the next `commit`;
+        does nothing if it is indexed already.
 
-        After WriteFailed the same record may be put again.
+        After WriteFailedError the same record may be put again.
         """
         done, writer = 0, self._writer
         end_offset = self.end_offset if writer is None else writer.end_offset
@@ -140,23 +167,35 @@ class Index:
             writer = self._writer
 
     def commit(self) -> None:
-        """Write what was put; WriteFailed keeps it, to be tried again."""
+        """Write the put entries; WriteFailedError keeps them for the next attempt."""
         if self._files:
             self._files[-1].commit()
 
     def query(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> IndexHits:
-        """Up to `limit` records stored between those times that may have the key: only hashes were compared."""
-        found: list[LogOffset] = []
-        for file in reversed(self._files):
-            if file.matches_time(begin_ms, end_ms):
-                file.query(topic, key, limit, begin_ms, end_ms, found)
+        """Do what `query_in_slices` does, in one go."""
+        return finish(self.query_in_slices(topic, key, limit, begin_ms, end_ms))
+
+    def query_in_slices(
+        self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int
+    ) -> Slices[IndexHits]:
+        """Return up to `limit` records stored between those times that may have the key: only
+        hashes are compared. Files added or removed meanwhile may be missed.
+        """
+        found: dict[LogOffset, None] = {}
+        for file in reversed(self.files):
+            if not file.is_closed and file.matches_time(begin_ms, end_ms):
+                yield from file.query(topic, key, limit, begin_ms, end_ms, found)
             if file.header.begin_time_ms < begin_ms or len(found) >= limit:
                 break
         last = self._files[-1].header if self._files else None
-        return IndexHits(found, StoreTimeMs(0) if last is None else last.end_time_ms, LogOffset(0) if last is None else last.end_offset)
+        return IndexHits(
+            list(found),
+            StoreTimeMs(0) if last is None else last.end_time_ms,
+            LogOffset(0) if last is None else last.end_offset,
+        )
 
     def delete_before(self, log_min: LogOffset) -> int:
-        """Remove files, never the last, whose records are all gone; how many."""
+        """Remove files, never the last, whose records are all deleted; return how many."""
         count = 0
         while (path := self.detach_before(log_min)) is not None:
             self._layer.unlink(path)
@@ -164,15 +203,18 @@ class Index:
         return count
 
     def detach_before(self, log_min: LogOffset) -> Path | None:
-        """Take out and close one file, never the last, whose records are all gone; the caller removes it. None when there is none."""
+        """Detach and close one file, never the last, whose records are all deleted, for the caller
+        to remove; None if there is none.
+        """
         if len(self._files) < 2 or self._files[0].header.end_offset >= log_min:
             return None
         file = self._files[0]
-        self._let_go(file)
+        self._detach(file)
         return file.path
 
     def begin_flush(self, *, is_thorough: bool = False) -> IndexFlushJob | None:
-        """The files to sync: full ones, and the last too if the flush is thorough; None when there are none.
+        """Return a job for the full files, and the last too if the flush is thorough; None if there
+        are none.
 
         Every job goes back through `end_flush`.
         """
@@ -183,17 +225,23 @@ class Index:
         for file in files:
             file.is_synced = True
         self._held += files
-        return IndexFlushJob(tuple(file.descriptor for file in files), tuple(files), sealed) if files else None
+        return (
+            IndexFlushJob(tuple(file.descriptor for file in files), tuple(files), sealed)
+            if files
+            else None
+        )
 
     def end_flush(self, job: IndexFlushJob) -> None:
-        """Let go of the job's files; one that was deleted meanwhile is closed now."""
+        """Release the job's files; one that was deleted meanwhile is closed now."""
         for file in job.files:
             self._held.remove(file)
             if file not in self._files:
                 file.close()
 
     def stop(self) -> None:
-        """Write everything, sync it and close the files; WriteFailed or OSError when the disk does not take it."""
+        """Write and sync everything and close the files; WriteFailedError or OSError if the disk
+        fails.
+        """
         if self._writer is not None:
             self._files[-1].seal()
             self._unsynced.append(self._files[-1])
@@ -211,7 +259,9 @@ class Index:
         self._writer = None
 
     def _entries_at(self, end_offset: int) -> int:
-        """How many keys of the last record are in: not all, when they were to go into two files and the second could not be made."""
+        """Return how many keys of the last record are in: not all, if they needed two files and the
+        second could not be created.
+        """
         count = 0
         for file in reversed(self._files):
             own = file.entries_at(end_offset)
@@ -230,9 +280,17 @@ class Index:
             last.flush()
             name = max(name, int(last.path.name) + 1)
         try:
-            file = IndexFile.create(self._layer, self._folder / f"{name:0{_NAME_SIZE}}", self._shape, None if last is None else last.header)
+            file = IndexFile.create(
+                self._layer,
+                self._folder / f"{name:0{_NAME_SIZE}}",
+                self._shape,
+                None if last is None else last.header,
+            )
         except OSError as error:
-            raise WriteFailed(f"no index file could be made in {self._folder}: {error}; it is tried again with the next record") from error
+            raise WriteFailedError(
+                f"no index file could be created in {self._folder}: {error}; the next record"
+                " retries it"
+            ) from error
         if last is not None and last.writer is not None:
             last.seal()
             self._unsynced.append(last)
@@ -240,8 +298,12 @@ class Index:
         self._writer = file.writer
         log.info("index_file_added file=%s", file.path)
 
-    def _keep_proven(self, names: Sequence[str], states: Sequence[IndexFileState], log_min: LogOffset) -> str | None:
-        """Keep the files that have what was written to them; the last one is made anew from its entries if only they are right."""
+    def _keep_proven(
+        self, names: Sequence[str], states: Sequence[IndexFileState], log_min: LogOffset
+    ) -> str | None:
+        """Keep the files that have what was written to them; the last one is rebuilt from its
+        entries if only they are right.
+        """
         for state in states:
             file = self._open(state.name) if state.name in names else None
             if file is not None and self._is_proven(file, state, is_last=state is states[-1]):
@@ -250,7 +312,7 @@ class Index:
             if file is not None:
                 file.close()
             if state.header.end_offset >= log_min:
-                return f"{self._folder / state.name} is missing or damaged"
+                return f"{self._folder / state.name} is missing or corrupt"
         return None
 
     def _is_proven(self, file: IndexFile, state: IndexFileState, *, is_last: bool) -> bool:
@@ -258,23 +320,26 @@ class Index:
             return False
         has_slots = file.has_slots(state)
         if is_last and has_slots:
-            file.clear_behind()
+            file.clear_after_end()
         elif is_last:
             file.rebuild(state.header)
         return has_slots or is_last
 
-    def _keep_borne_out(self, names: Sequence[str], flaw_of: Flaw) -> str | None:
-        """Keep the files that nothing speaks against, though nobody vouches for them."""
+    def _keep_consistent(self, names: Sequence[str], flaw_of: Flaw) -> str | None:
+        """Keep the consistent files in which no flaw is found, without proof."""
         for name in names:
-            if self._layer.size(self._folder / name) == 0:  # a crash came before it got its size
+            if self._layer.size(self._folder / name) == 0:  # a crash came before it was sized
                 continue
             file, before = self._open(name), self._files[-1] if self._files else None
-            if file is None:  # it was cut, or made with other settings
-                return f"{self._folder / name} has another size than maxHashSlotNum and maxIndexNum ask for"
+            if file is None:  # truncated, or created with other settings
+                return (
+                    f"{self._folder / name} has another size than maxHashSlotNum and maxIndexNum"
+                    " require"
+                )
             if before is not None and not before.is_full:
                 flaw: str | None = "follows a file that is not full"
-            elif not file.is_borne_out():
-                flaw = "has other slots, or another header, than its entries ask for"
+            elif not file.is_consistent():
+                flaw = "has other slots, or another header, than its entries imply"
             else:
                 flaw = flaw_of(file, before)
             if flaw is not None:
@@ -284,9 +349,13 @@ class Index:
         return None
 
     def _open(self, name: str) -> IndexFile | None:
-        """Open a file; None when it has another size than configured."""
+        """Open a file; None if its size differs from the configured one."""
         path = self._folder / name
-        return IndexFile.open(self._layer, path, self._shape) if self._layer.size(path) == self._shape.file_size else None
+        return (
+            IndexFile.open(self._layer, path, self._shape)
+            if self._layer.size(path) == self._shape.file_size
+            else None
+        )
 
     def _unlink(self, names: Sequence[str]) -> None:
         """Remove files, durably, the last first."""
@@ -302,8 +371,8 @@ class Index:
             log.warning("foreign_file_ignored file=%s", self._folder / name)
         return ours
 
-    def _let_go(self, file: IndexFile) -> None:
-        """Take a file out and close it, or have it closed when its flush is done."""
+    def _detach(self, file: IndexFile) -> None:
+        """Remove a file from the list and close it, or let the end of its flush close it."""
         self._files.remove(file)
         if file not in self._held:
             file.close()
@@ -311,7 +380,7 @@ class Index:
             self._unsynced.remove(file)
 
     def _write_to_last(self) -> None:
-        """Let new entries go to the last file, if it has room."""
+        """Direct new entries to the last file, if it has room."""
         last = self._files[-1] if self._files else None
         if last is not None and last.writer is None and not last.is_full:
             last.resume()
@@ -319,10 +388,10 @@ class Index:
 
 
 def tags_key(tags: str) -> str:
-    """The key by which records with these tags are found."""
+    """Return the key that finds records with these tags."""
     return TAGS_PREFIX + tags
 
 
 def _local_digits(now_ms: int) -> str:
-    """A moment in local time, as the name of a file: year to millisecond, 17 digits."""
+    """Return a file name for a time: local, from year to millisecond, 17 digits."""
     return time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms // 1000)) + f"{now_ms % 1000:03d}"

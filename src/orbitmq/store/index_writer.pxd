@@ -1,4 +1,4 @@
-# IndexWriter as a C structure: what `put` touches for every key.
+# IndexWriter as a C structure: `put` uses all of it for every key.
 from orbitmq.message.record_read cimport RecordCursor
 
 cdef class IndexWriter:

@@ -1,5 +1,5 @@
-# LogBatch, and what it gives, as C structures.
-from orbitmq.message.record_write cimport Message, RecordParts
+# LogBatch and its results as C structures.
+from orbitmq.message.record_write cimport MessageRecord, RecordParts
 from orbitmq.store.queue_offsets cimport QueueOffsets
 
 cdef class Appended:
@@ -19,7 +19,7 @@ cdef class LogBatch:
     cdef long long _part_offset
     cdef list _parts
 
-    cpdef Appended append(self, Message message, long long now_ms)
+    cpdef Appended append(self, MessageRecord message, long long now_ms)
 
 cdef Py_ssize_t size_within(LogBatch log, RecordParts parts, Py_ssize_t properties_size) except? -1
 cdef Py_ssize_t make_room(LogBatch log, Py_ssize_t size, Py_ssize_t count, long long now_ms) except? -1

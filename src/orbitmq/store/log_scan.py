@@ -1,9 +1,11 @@
-"""Goes over the records of a commit log from one offset to another, file after file, and says where and why it had to stop.
+"""Scans the records of a commit log from one offset to another, file after file, and reports where
+and why it stopped.
 
-The one reader of log structure: dispatch, recovery and tools use it. It decides nothing: whether a bad record is the end of the log,
-or damage, is for its caller to judge. A record that is not where it says it is counts as bad, which the original does not check:
-it is what an earlier use of the same bytes left behind. Given a quarantine, it puts bad bytes there and goes on behind them, where that
-can be done without doubt (`log_gap`).
+The one reader of log structure: dispatch, recovery and tools use it. It decides nothing: whether a
+corrupt record is the end of the log or damage is up to its caller. A record whose own offset
+differs from its place counts as corrupt, which Apache does not check: it is a leftover of an
+earlier use of the same bytes. With a quarantine, corrupt bytes are put there and the scan continues
+after them, where `log_resync` is certain.
 """
 
 from __future__ import annotations
@@ -13,24 +15,37 @@ from collections.abc import Callable, Iterator
 from orbitmq.message.record import flaw_text
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.store.file_queue import FileQueue
-from orbitmq.store.log_gap import LogGap
+from orbitmq.store.log_resync import LogResync
 from orbitmq.store.mapped_file import MappedFile
 from orbitmq.store.quarantine import Quarantine
-from orbitmq.store.record_run import RecordRun
+from orbitmq.store.record_scanner import RecordScanner
 from orbitmq.store.types import LogOffset, StoreTimeMs
 
-_STRIDE = 4 << 20  # bytes between two reports of progress
+_STRIDE = 4 << 20  # bytes between two progress reports
 
 
 class LogScan:
-    """Iterate over it: it moves one cursor from record to record, and blanks are passed over. `to_end` does the same without a look.
+    """An iterator over one cursor that moves from record to record; blanks are skipped. `to_end`
+    scans without yielding.
 
-    `offset` is behind the last good record, at the next file's start after a blank; `store_time_ms` is that record's. Records that begin
-    at or behind `stop` are not read. At the end, `problem` is None if there is no record to be read any more, else what is wrong at
-    `offset`; `doubt` is why the next good record, if there is one, was not gone to.
+    `offset` is after the last valid record, or at the next file's start after a blank;
+    `store_time_ms` is that record's. Records that begin at or after `stop` are not read. At the
+    end, `problem` is None if there are no more records, else what is wrong at `offset`; `doubt` is
+    why the scan did not continue at the next valid record, if there is one.
     """
 
-    __slots__ = ("_check_body", "_check_record", "_cursor", "_files", "_quarantine", "_stop", "doubt", "offset", "problem", "run")
+    __slots__ = (
+        "_check_body",
+        "_check_record",
+        "_cursor",
+        "_files",
+        "_quarantine",
+        "_stop",
+        "doubt",
+        "offset",
+        "problem",
+        "scanner",
+    )
 
     def __init__(
         self,
@@ -41,12 +56,12 @@ class LogScan:
         check_body: bool = True,
         check_record: bool = False,
         quarantine: Quarantine | None = None,
-        run: RecordRun | None = None,
+        scanner: RecordScanner | None = None,
     ) -> None:
         self.offset = begin
         self.problem: str | None = None
         self.doubt: str | None = None
-        self.run = run or RecordRun()
+        self.scanner = scanner or RecordScanner()
         self._files = files
         self._stop = stop
         self._check_body = check_body
@@ -56,68 +71,92 @@ class LogScan:
 
     @property
     def records(self) -> int:
-        """How many good records there were."""
-        return self.run.count
+        """How many valid records were read."""
+        return self.scanner.count
 
     @property
     def store_time_ms(self) -> StoreTimeMs:
-        """When the last good record was stored, 0 before the first."""
-        return StoreTimeMs(self.run.store_time_ms)
+        """The store time of the last valid record, 0 before the first."""
+        return StoreTimeMs(self.scanner.store_time_ms)
 
     def __iter__(self) -> Iterator[RecordCursor]:
-        cursor, run, check_body, check_record = self._cursor, self.run, self._check_body, self._check_record
+        cursor, scanner, check_body, check_record = (
+            self._cursor,
+            self.scanner,
+            self._check_body,
+            self._check_record,
+        )
         while (file := self._next_file()) is not None:
             buffer, start, end, until = file.view(), file.start, *self._bounds(file)
             at = self.offset - start
-            while at < until and run.go(cursor, buffer, at, at + 1, end, start, check_body, check_record):
-                at = run.at
+            while at < until and scanner.scan(
+                cursor, buffer, at, at + 1, end, start, check_body, check_record
+            ):
+                at = scanner.at
                 self.offset = LogOffset(start + at)
                 yield cursor
-            if at < until and not self._pass(file):
+            if at < until and not self._skip(file):
                 return
 
     def to_end(self, progress: Callable[[LogOffset], None] | None = None) -> None:
-        """Go over all records; `progress` hears now and then how far."""
+        """Scan all records; `progress` is called now and then with the offset."""
         while (file := self._next_file()) is not None:
             buffer, start, end, until = file.view(), file.start, *self._bounds(file)
             at = self.offset - start
-            went_on = True
-            while at < until and went_on:
+            valid = True
+            while at < until and valid:
                 stride = min(at + _STRIDE, until)
-                went_on = self.run.go(self._cursor, buffer, at, stride, end, start, self._check_body, self._check_record)
-                at = self.run.at
+                valid = self.scanner.scan(
+                    self._cursor,
+                    buffer,
+                    at,
+                    stride,
+                    end,
+                    start,
+                    self._check_body,
+                    self._check_record,
+                )
+                at = self.scanner.at
                 self.offset = LogOffset(start + at)
                 if progress is not None:
                     progress(self.offset)
-            if not went_on and not self._pass(file):
+            if not valid and not self._skip(file):
                 return
 
-    def go_on(self, quarantine: Quarantine | None, progress: Callable[[LogOffset], None] | None = None) -> None:
-        """Go from where it stopped to the end of the log, with bodies checked."""
+    def resume(
+        self, quarantine: Quarantine | None, progress: Callable[[LogOffset], None] | None = None
+    ) -> None:
+        """Scan from where it stopped to the end of the log, with bodies checked."""
         self._stop, self._check_body, self._quarantine = None, True, quarantine
         self.problem = self.doubt = None
         self.to_end(progress)
 
     def _next_file(self) -> MappedFile | None:
-        """The file to go on in, None at the end."""
+        """Return the file to continue in, None at the end."""
         if self._stop is not None and self.offset >= self._stop:
             return None
         file = self._files.find(self.offset)
         return file if file is not None and self.offset < self._files.end_offset else None
 
     def _bounds(self, file: MappedFile) -> tuple[int, int]:
-        """The positions in the file where the bytes of records end, and before which records begin."""
+        """Return the positions in the file where the records' bytes end, and before which records
+        must begin.
+        """
         end = min(file.end, self._files.end_offset)
         return end - file.start, (end if self._stop is None else min(end, self._stop)) - file.start
 
-    def _pass(self, file: MappedFile) -> bool:
-        """Move over what is no record: a blank, or bad bytes that may be quarantined; False when that is the end."""
-        result = self.run.result
+    def _skip(self, file: MappedFile) -> bool:
+        """Move past a blank, or past corrupt bytes that may be quarantined; return False at the
+        end.
+        """
+        result = self.scanner.result
         if result == 0:
             self.offset = LogOffset(file.end)
             return True
         if self._quarantine is not None:
-            gap = LogGap(self._files, check_record=self._check_record).behind(self.offset, self.run.recent_time_ms)
+            gap = LogResync(self._files, check_record=self._check_record).find_next(
+                self.offset, self.scanner.recent_time_ms
+            )
             self.doubt = gap.doubt
             if gap.next_offset is not None and gap.doubt is None:
                 for bad in gap.bad:
@@ -125,7 +164,9 @@ class LogScan:
                 self.offset = gap.next_offset
                 return True
         if result > 0:
-            self.problem = f"the record at {self.offset} says that it is at {self._cursor.log_offset}"
+            self.problem = (
+                f"the record at {self.offset} states the offset {self._cursor.log_offset}"
+            )
         else:
             self.problem = f"no record at {self.offset}: {flaw_text(result)}"
         return False

@@ -1,11 +1,13 @@
-"""Keeps the manifest of queues and index near the end of the log: written at a clean stop, and now and then while messages come in.
+"""Keeps the manifest of queues and index near the end of the log: written at a clean stop, and now
+and then while messages come in.
 
-While the store runs, the states of all queues and index files are collected in slices, then the next thorough flush syncs what they
-describe, then the manifest is written by a worker. Each queue may be collected at a later moment than the one before: its state then has
-more entries than the manifest's log offset asks for, which does no harm.
+While the store runs, the states of all queues and index files are collected in slices, then the
+next thorough flush syncs what they describe, then a worker writes the manifest. Queues are
+collected at different moments: a state may have more entries than the manifest's log offset
+requires, which does no harm.
 
-A manifest that is old is not wrong: the next start dispatches more of the log again. Thread rule: the loop thread, but for encoding and
-writing.
+An old manifest is not wrong: the next start only dispatches more of the log again. Thread rule: the
+loop thread, except for encoding and writing.
 """
 
 from __future__ import annotations
@@ -30,12 +32,14 @@ from orbitmq.store.topic_lives import TopicLives
 from orbitmq.store.types import LogOffset, QueueKey
 
 _STRIDE: Final = 256 << 20  # bytes of the log between two manifests
-_SLICE: Final = 1_000  # queues whose states are collected in one go
+_SLICE: Final = 1_000  # queues whose states are collected per slice
 log = logging.getLogger(__name__)
 
 
 class ManifestKeeper:
-    """Of one store; `dispatched` says up to which log offset all records are in their queues."""
+    """The manifest of one store; `dispatched` returns the log offset up to which queues are
+    complete.
+    """
 
     def __init__(
         self,
@@ -57,28 +61,35 @@ class ManifestKeeper:
         self._lives = lives
         self._dispatched = dispatched
         self._run_in_worker = run_in_worker
-        self._written = LogOffset(0)  # what the last manifest says
+        self._written = LogOffset(0)  # of the last manifest
         self._is_wanted = False
         self._slices: Iterator[None] | None = None
         self._collected: Manifest | None = None  # complete, and not written yet
-        self._needed_round = 0  # the thorough flush that has to end before it is written
-        self._needed_offset = LogOffset(0)  # up to where the log has to be flushed before that
+        self._needed_round = 0  # the thorough flush that must end before it is written
+        self._needed_offset = LogOffset(0)  # and the log must be flushed up to here
         self._writing: tuple[LogOffset, Future[None]] | None = None
 
     def begin(self) -> None:
-        """The store is open, and everything was dispatched: the next manifest is due a stride further, or as soon as it is wanted."""
+        """Start, once the store is open and dispatched: the next manifest is due after a stride, or
+        once requested.
+        """
         self._written = self._dispatched()
 
     def want(self) -> None:
-        """Write one soon: queues changed otherwise than by growing."""
+        """Request a manifest soon: queues changed other than by growing."""
         self._is_wanted = True
 
     def tick(self, rounds_begun: int, rounds_ended: int) -> None:
-        """Do the next step; so many thorough flushes of the queues have begun, and ended well."""
+        """Do the next step, given how many thorough flushes of the queues have begun, and
+        succeeded.
+        """
         if self._writing is not None:
-            self._look_at_write(*self._writing)
+            self._check_write(*self._writing)
         elif self._collected is not None:
-            if rounds_ended >= self._needed_round and self._log.flushed_offset >= self._needed_offset:
+            if (
+                rounds_ended >= self._needed_round
+                and self._log.flushed_offset >= self._needed_offset
+            ):
                 manifest, self._collected = self._collected, None
                 work = partial(queue_manifest.write, self._layer, self._root, manifest)
                 self._writing = manifest.log_offset, self._run_in_worker(work)
@@ -90,20 +101,22 @@ class ManifestKeeper:
             self._slices = self._collect()
 
     def write_now(self) -> None:
-        """Write the manifest of queues that are synced, here and now; OSError leaves the one before. Blocks."""
+        """Write the manifest of synced queues, synchronously; OSError leaves the previous one.
+        Blocks.
+        """
         for _ in self._collect():
             pass
         assert self._collected is not None
         queue_manifest.write(self._layer, self._root, self._collected)
 
-    def _look_at_write(self, offset: LogOffset, writing: Future[None]) -> None:
+    def _check_write(self, offset: LogOffset, writing: Future[None]) -> None:
         if not writing.done():
             return
         self._writing = None
         if (error := writing.exception()) is None:
             self._written = offset
         else:
-            log.warning("manifest_not_written error=%s, it is tried again", error)
+            log.warning("manifest_not_written error=%s, retrying", error)
 
     def _collect(self) -> Iterator[None]:
         offset = self._dispatched()
@@ -115,7 +128,11 @@ class ManifestKeeper:
             found: dict[QueueKey, QueueState] = {}
             keys = iter(list(folder))
             while part := list(islice(keys, _SLICE)):
-                found.update((key, state) for key in part if (state := folder.state_of(key)) is not None and state.entries.checksums)
+                found.update(
+                    (key, state)
+                    for key in part
+                    if (state := folder.state_of(key)) is not None and state.entries.checksums
+                )
                 yield
             states.append(found)
         self._collected = Manifest(
@@ -124,6 +141,8 @@ class ManifestKeeper:
             topics=topics,
             plain=states[0],
             batch=states[1],
-            index=None if self._index is None else IndexState(self._index.shape, self._index.states),
+            index=(
+                None if self._index is None else IndexState(self._index.shape, self._index.states)
+            ),
         )
         self._needed_offset = self._dispatched()

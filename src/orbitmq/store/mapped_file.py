@@ -1,13 +1,15 @@
-"""One file of fixed length of a `FileQueue`: written through a descriptor, read through a read-only mapping.
+"""One fixed-length file of a `FileQueue`: written through a descriptor, read through a read-only
+mapping.
 
-Knows bytes and positions, no formats and no order of files: how far the file is written and flushed is a matter of the queue, which
-keeps one number for all of its files. Thread rule: the loop thread calls everything; the flusher gets the number of a pinned
-descriptor and nothing else; `delete` of a file that left its queue may run in an executor.
+Knows bytes and positions, no formats and no order of files: the queue tracks how far its files are
+written and flushed. Thread rule: the loop thread calls everything; the flush thread receives only
+the number of a pinned descriptor; `delete` of a file that left its queue may run in an executor.
 
-Descriptor and mapping are opened when they are needed, and `close` gives both back: a closed file opens again with its next use, so
-that a cache of many queues may close what it likes (flush first: an error of the disk may not reach a descriptor opened later).
-Readers need no count: a slice of `view()` keeps the mapping alive by itself, also when the file was closed or deleted. Only the
-number of a descriptor has to be guarded, because the system gives it to somebody else once it is closed: `acquire` and `release`.
+Descriptor and mapping open on first use, and `close` releases both: a closed file reopens on its
+next use, so a cache of many queues may close files freely (after a flush: a disk error may not
+reach a descriptor opened later). Readers need no count: a slice of `view()` keeps the mapping alive
+even after the file was closed or deleted. Only descriptor numbers need a guard, because the system
+reuses them after a close: `acquire` and `release`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,17 @@ _CLOSED = -1
 class MappedFile:
     """The bytes [start, start + size) of a queue of files."""
 
-    __slots__ = ("_close_wanted", "_descriptor", "_layer", "_pins", "_reads_ahead", "_view", "path", "size", "start")
+    __slots__ = (
+        "_close_wanted",
+        "_descriptor",
+        "_layer",
+        "_pins",
+        "_reads_ahead",
+        "_view",
+        "path",
+        "size",
+        "start",
+    )
 
     def __init__(self, layer: FileLayer, path: Path, start: int, size: int) -> None:
         self.path = path
@@ -43,12 +55,12 @@ class MappedFile:
 
     @property
     def end(self) -> int:
-        """The offset behind the last byte of the file."""
+        """The offset after the last byte of the file."""
         return self.start + self.size
 
     @property
     def modified_ms(self) -> int:
-        """When the file was written to last, by the file system's clock."""
+        """When the file was last written, by the file system's clock."""
         return self._layer.modified_ms(self.path)
 
     @property
@@ -56,16 +68,20 @@ class MappedFile:
         return self._descriptor != _CLOSED or self._view is not None
 
     def pwrite(self, position: int, data: Buffer) -> None:
-        """Write all of `data` at `position` of this file, or OSError; then any part of it may be there."""
-        assert 0 <= position <= self.size - len(data), f"{len(data)} bytes at {position} of {self!r}"
+        """Write all of `data` at `position` of this file; after OSError any part of it may be
+        written.
+        """
+        assert 0 <= position <= self.size - len(data), (
+            f"{len(data)} bytes at {position} of {self!r}"
+        )
         self._layer.pwrite(self._open(), data, position)
 
     def clear(self, position: int, length: int) -> None:
-        """Make `length` bytes from `position` read as zeros, without taking space for it."""
+        """Make `length` bytes from `position` read as zeros, without taking space."""
         self._layer.clear(self._open(), position, length)
 
     def view(self) -> memoryview:
-        """The whole file, read-only; what is written later shows in it."""
+        """The whole file, read-only; later writes show in it."""
         if self._view is None:
             self._view = memoryview(self._layer.map(self._open(), self.size))
             if not self._reads_ahead:
@@ -73,7 +89,7 @@ class MappedFile:
         return self._view
 
     def read_ahead(self, wanted: bool) -> None:
-        """Have the system read more than it is asked for, as it does by itself, or no more than that; from now on."""
+        """Turn the system's readahead for this file on or off."""
         self._reads_ahead = wanted
         if self._view is not None:
             self._advise(self._view)
@@ -84,11 +100,19 @@ class MappedFile:
         content.madvise(mmap.MADV_NORMAL if self._reads_ahead else mmap.MADV_RANDOM)
 
     def next_data(self, position: int) -> int:
-        """The first position from there on that may hold anything but zeros; the size when there is none."""
+        """Return the first position from `position` on that may hold non-zero bytes, at most the
+        size.
+        """
         return self._layer.next_data(self._open(), position, self.size)
 
+    def next_hole(self, position: int) -> int:
+        """Return the first position from `position` on that takes no space on disk, at most the
+        size.
+        """
+        return self._layer.next_hole(self._open(), position, self.size)
+
     def data_end(self) -> int:
-        """Behind the last position that may hold anything but zeros."""
+        """Return the position after the last one that may hold non-zero bytes."""
         low, high = 0, self.size
         while low < high:
             middle = (low + high) // 2
@@ -100,7 +124,7 @@ class MappedFile:
         self._layer.fdatasync(self._open())
 
     def acquire(self) -> int:
-        """The descriptor, which stays open until as many `release` as `acquire` were called."""
+        """Pin and return the descriptor; it stays open until every `acquire` has its `release`."""
         descriptor = self._open()
         self._pins += 1
         return descriptor
@@ -112,7 +136,9 @@ class MappedFile:
             self.close()
 
     def close(self) -> None:
-        """Give back mapping and descriptor: the one when its last reader is gone, the other when nobody holds it."""
+        """Release the mapping, which lives until its last reader is gone, and the descriptor, once
+        it is unpinned.
+        """
         self._view = None
         self._close_wanted = self._pins > 0
         if not self._close_wanted and self._descriptor != _CLOSED:
@@ -120,7 +146,7 @@ class MappedFile:
             self._layer.close(descriptor)
 
     def delete(self) -> None:
-        """Close the file and remove it, durably."""
+        """Close the file and delete it, durably."""
         self.close()
         self._layer.unlink(self.path)
         self._layer.sync_dir(self.path.parent)
@@ -133,7 +159,9 @@ class MappedFile:
 
 
 def create(layer: FileLayer, path: Path, start: int, size: int) -> MappedFile:
-    """Make the file, zeros that take no space, name and length durable; a failure leaves no file behind, as far as the disk lets it."""
+    """Create a sparse file of zeros, with durable name and length; a failure leaves no file behind,
+    as far as the disk allows.
+    """
     descriptor = layer.open(path, create=True)
     try:
         try:

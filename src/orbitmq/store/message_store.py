@@ -1,10 +1,13 @@
-"""The message store: builds log, queues, index and all that keeps them, opens and closes them in order. What it is asked, its parts answer.
+"""The message store: builds log, queues, index and their maintenance, and opens and closes them in
+order.
 
-Messages go in by `append` and `commit`, or by `put`, which is both; `reads` gives them back; `tick` does what time asks for. With
-SYNC_FLUSH a message comes into its queue when the disk has it, so nobody reads what a power cut could take back; with ASYNC_FLUSH at once.
+Messages go in through `append` and `commit`, or `put`, which is both; `reads` returns them; `tick`
+does the periodic work. With SYNC_FLUSH a message enters its queue once it is flushed, so that no
+consumer reads what a power failure could undo; with ASYNC_FLUSH at once.
 
-Thread rule: one thread, but for the flushers and the files worker inside. Crash rule: `abort` is there while the store is open, and stays
-when it could not be closed with everything on disk; a store that was not closed is recovered by the next `open`.
+Thread rule: one thread, except for the flush threads and the files worker inside. Crash rule:
+`abort` exists while the store is open, and stays if it could not be closed with everything on disk;
+the next `open` recovers a store that was not closed.
 """
 
 from __future__ import annotations
@@ -12,25 +15,35 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from orbitmq.common.clock import Clock
-from orbitmq.common.errors import StoreError, StoreFull, StoreReadOnly, WriteFailed, reason_of
-from orbitmq.message.record_write import Message
+from orbitmq.common.errors import (
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    WriteFailedError,
+    os_error_text,
+    reason_of,
+)
+from orbitmq.message.record_write import MessageRecord
 from orbitmq.store import queue_manifest
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.config import FlushMode, StoreConfig
-from orbitmq.store.dispatch import Dispatcher, Listener
+from orbitmq.store.dispatch import Dispatcher, FilterBits
 from orbitmq.store.file_layer import FileLayer
-from orbitmq.store.flusher import Flusher
-from orbitmq.store.flushing import Flushing, MakeFlusher, Waiter
+from orbitmq.store.flush.coordinator import Flushing, MakeFlusher, Waiter
+from orbitmq.store.flush.fsync_thread import Flusher
 from orbitmq.store.index import Index
 from orbitmq.store.index_proof import IndexProof
 from orbitmq.store.log_batch import Appended
 from orbitmq.store.manifest_keeper import ManifestKeeper
 from orbitmq.store.quarantine import Quarantine
+from orbitmq.store.queue_manifest import Manifest
 from orbitmq.store.queue_offsets import QueueOffsets
 from orbitmq.store.queue_proof import QueueProof
+from orbitmq.store.queue_retention import NO_RULES, RetentionRules
 from orbitmq.store.queues import Queues
 from orbitmq.store.reads import Reads
 from orbitmq.store.recovery import ProgressListener, ProgressLog, Recovered, Recovery
@@ -39,12 +52,12 @@ from orbitmq.store.store_lock import AbortMark, StoreLock
 from orbitmq.store.topic_lives import AnyTopic, TopicLives
 from orbitmq.store.types import LogOffset
 
-_NEVER = (1 << 63) - 1  # a log offset that no record has
+_NEVER = (1 << 63) - 1  # a log offset beyond all records
 log = logging.getLogger(__name__)
 
 
 class MessageStore:
-    """One store folder. `notify` is called, on another thread, when `tick` should be called soon."""
+    """One store folder. `notify` is called on another thread when `tick` should be called soon."""
 
     def __init__(
         self,
@@ -52,23 +65,25 @@ class MessageStore:
         clock: Clock,
         config: StoreConfig,
         store_host: bytes,
-        listeners: Sequence[Listener] = (),
         notify: Callable[[], object] | None = None,
         *,
         lives: TopicLives | None = None,
+        retention_rules: RetentionRules = NO_RULES,
+        filter_bits: FilterBits | None = None,
         make_flusher: MakeFlusher = Flusher,
     ) -> None:
         self.config = config
         self._layer = layer
         self._lives = lives or AnyTopic()
-        self._proof: QueueProof | None = None  # while queues may lack what the log has: at start, and as long as a full disk keeps it so
+        # Set while queues may lack records of the log: at start, and while a full disk prevents it.
+        self._proof: QueueProof | None = None
         self.unclean_reason: str | None = None  # why `close` left the `abort` mark
         self._clock = clock
         self._is_sync = config.flush_mode is FlushMode.SYNC
         self._lock = StoreLock(layer, config.root)
         self._abort = AbortMark(layer, config.root)
         self._dispatch_failure: str | None = None
-        self.log_write_ms = 0  # that writes of the log took, all together
+        self.log_write_ms = 0  # total time of log writes
         self.checkpoint = Checkpoint(layer, config.root / "checkpoint")
         self.quarantine = Quarantine()
         self.log = CommitLog(layer, config, store_host, QueueOffsets(self._next_offset))
@@ -81,11 +96,22 @@ class MessageStore:
             open_files_max=config.open_queue_files_max,
             begin_of=self._begin_of,
         )
-        self.index = Index(layer, config.root / "index", clock, config.index_shape) if config.index_enabled else None
-        self.dispatcher = Dispatcher(
-            self.log, self.queues, self.index, self.quarantine, delay_levels_ms=config.delay_levels_ms, listeners=listeners
+        self.index = (
+            Index(layer, config.root / "index", clock, config.index_shape)
+            if config.index_enabled
+            else None
         )
-        self.reads = Reads(self.log, self.queues, self.index, config, self.quarantine, memory_size=_memory_size())
+        self.dispatcher = Dispatcher(
+            self.log,
+            self.queues,
+            self.index,
+            self.quarantine,
+            delay_levels_ms=config.delay_levels_ms,
+            filter_bits=filter_bits,
+        )
+        self.reads = Reads(
+            self.log, self.queues, self.index, config, self.quarantine, memory_size=_memory_size()
+        )
         self.flushing = Flushing(
             layer,
             config,
@@ -116,12 +142,15 @@ class MessageStore:
             self.queues,
             self.index,
             self.quarantine,
+            rules=retention_rules,
             worker=self.flushing.run_in_worker,
             needed_from=lambda: self.dispatcher.offset,
         )
 
     def follow(self, config: StoreConfig) -> None:
-        """Take over limits, intervals and retention, which may change while the store is open; the rest of `config` may not differ."""
+        """Apply new limits, intervals and retention, which may change while the store is open; the
+        rest of `config` must be the same.
+        """
         self.config = self.retention.config = config
         for part in (self.log, self.reads, self.flushing):
             part.follow(config)
@@ -129,9 +158,10 @@ class MessageStore:
     # -- life
 
     def open(self, progress: ProgressListener | None = None) -> Recovered:
-        """Lock the folder, load and recover; StoreError when that fails, and nothing is left locked or open.
+        """Lock the folder, load and recover; StoreError if that fails, and nothing stays locked or
+        open.
 
-        `progress` hears how far a long recovery is; without it the log does.
+        `progress` is called during a long recovery; by default it is logged.
         """
         try:
             self._lock.acquire()
@@ -139,22 +169,30 @@ class MessageStore:
             self._abort.set()
             self.flushing.start()
         except OSError as error:
-            self._let_go()
-            raise StoreError(f"the store {self.config.root} could not be opened: {error}; look after the disk, then start again") from error
+            self._release()
+            raise StoreError(
+                f"the store {self.config.root} could not be opened: {os_error_text(error)}"
+            ) from error
         except BaseException:
-            self._let_go()
+            self._release()
             raise
         return recovered
 
     def close(self) -> None:
-        """Bring everything to disk, say that it is there, and give the folder free; what the disk does not take is said in the log."""
+        """Make everything durable, mark the stop as clean, and unlock the folder; failures of the
+        disk are logged.
+        """
         self.log.discard()
         try:
             if self._is_sync:
                 self.flushing.flush_log()
             self._dispatch()
             self.flushing.stop()
-            reason = self.log.read_only_reason or self.flushing.derived_unsafe_reason or self._dispatch_failure
+            reason = (
+                self.log.read_only_reason
+                or self.flushing.derived_unsafe_reason
+                or self._dispatch_failure
+            )
             if reason is None:
                 self._write_manifest()
                 self._abort.clear()
@@ -163,21 +201,21 @@ class MessageStore:
         except (OSError, StoreError) as error:
             self._stopped_unclean(str(error))
         finally:
-            self._let_go()
+            self._release()
 
     def abandon(self) -> None:
         """Close the files as they are, as the end of the process would; `abort` stays."""
         try:
             self.flushing.abandon()
         finally:
-            self._let_go()
+            self._release()
 
     def _stopped_unclean(self, reason: str) -> None:
         self.unclean_reason = reason
         log.error("stopped_unclean reason=%s", reason)
 
     def _write_manifest(self) -> None:
-        """Say what the queues have; without it the next start has to look at more of the log, and loses nothing."""
+        """Write the manifest; without it the next start only scans more of the log."""
         try:
             self.manifest.write_now()
         except OSError as error:
@@ -189,6 +227,7 @@ class MessageStore:
         self.log.load()
         self.queues.load()
         self.checkpoint.load()
+        manifest = queue_manifest.read(self._layer, self.config.root)
         recovery = Recovery(
             self.log,
             self.queues,
@@ -196,7 +235,8 @@ class MessageStore:
             self.dispatcher,
             self.quarantine,
             self._clock,
-            self._begin_proofs,
+            partial(self._begin_proofs, manifest),
+            manifest,
             truncate_damage=self.config.truncate_damage,
             listener=progress or ProgressLog(self._clock.monotonic_ms),
         )
@@ -206,27 +246,40 @@ class MessageStore:
             self._dispatch()
         else:
             self._dispatch_failed(recovery.dispatch_failure)
-        if recovered.queues_rebuilt or recovered.is_index_rebuilt or not queue_manifest.exists(self._layer, self.config.root):
+        if (
+            recovered.queues_rebuilt
+            or recovered.is_index_rebuilt
+            or not queue_manifest.exists(self._layer, self.config.root)
+        ):
             self.manifest.want()
         return recovered
 
-    def _begin_proofs(self) -> tuple[QueueProof, IndexProof | None]:
+    def _begin_proofs(self, manifest: Manifest | None) -> tuple[QueueProof, IndexProof | None]:
         layer, root, index = self._layer, self.config.root, self.index
-        self._proof = proof = QueueProof(self.log, self.queues, self._lives, queue_manifest.read(layer, root))
+        self._proof = proof = QueueProof(self.log, self.queues, self._lives, manifest)
         is_ours = queue_manifest.exists(layer, root)
-        return proof, None if index is None else IndexProof(self.log, index, proof.manifest, is_ours=is_ours)
+        return proof, (
+            None if index is None else IndexProof(self.log, index, proof.manifest, is_ours=is_ours)
+        )
 
     def _end_proof(self) -> None:
-        """Queues have what the log has: from now on topics are what their owner says of them."""
+        """Finish the proof: queues are up to date with the log, and topics begin where their owner
+        says.
+        """
         if self._proof is not None:
             self._proof.finish()
             self._proof = None
             self.reads.is_behind = False
             self.manifest.begin()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Close the files as they are, and unlock the folder."""
-        parts: list[Callable[[], None]] = [self.queues.close, self.checkpoint.close, self.log.close, self._lock.release]
+        parts: list[Callable[[], None]] = [
+            self.queues.close,
+            self.checkpoint.close,
+            self.log.close,
+            self._lock.release,
+        ]
         for close in parts if self.index is None else [self.index.close, *parts]:
             try:
                 close()
@@ -237,19 +290,21 @@ class MessageStore:
 
     @property
     def refusal(self) -> str | None:
-        """Why no message is taken now, and what to do about it."""
+        """Why messages are refused now, and the remedy; None if they are accepted."""
         return self.log.read_only_reason or self.retention.write_refusal or self._dispatch_failure
 
-    def append(self, message: Message) -> Appended:
-        """Give a message its place in the batch that the next `commit` writes; MessageIllegal, StoreReadOnly or StoreFull when not."""
+    def append(self, message: MessageRecord) -> Appended:
+        """Add a message to the batch that the next `commit` writes; InvalidMessageError,
+        StoreReadOnlyError or StoreFullError if it is refused.
+        """
         self._check()
         try:
             return self.log.append(message, self._clock.now_ms())
         except OSError as error:
             raise _queue_unreadable(error) from error
 
-    def append_batch(self, messages: Sequence[Message]) -> list[Appended]:
-        """The same for messages that must stand one behind the other; all or none."""
+    def append_batch(self, messages: Sequence[MessageRecord]) -> list[Appended]:
+        """Add contiguous messages to the batch, all or none."""
         self._check()
         try:
             return self.log.append_batch(messages, self._clock.now_ms())
@@ -257,7 +312,9 @@ class MessageStore:
             raise _queue_unreadable(error) from error
 
     def commit(self) -> None:
-        """Write what was appended; WriteFailed when the disk does not take it, and nothing of it is kept."""
+        """Write the appended messages; WriteFailedError if the disk fails, and none of them is
+        stored.
+        """
         begun_ms = self._clock.monotonic_ms()
         try:
             self.log.commit()
@@ -267,15 +324,17 @@ class MessageStore:
         if not self._is_sync:
             self._dispatch()
 
-    def put(self, message: Message) -> Appended:
-        """Store one message: as safe as the next flush, which `when_safe` tells."""
+    def put(self, message: MessageRecord) -> Appended:
+        """Store one message; it is durable after the next flush: `when_durable`."""
         appended = self.append(message)
         self.commit()
         return appended
 
-    def when_safe(self, end: LogOffset, waiter: Waiter, message_count: int = 1) -> None:
-        """Have `waiter` told when the log is on disk up to `end`, or why not; it answers for so many messages."""
-        self.flushing.when_safe(end, waiter, message_count)
+    def when_durable(self, end: LogOffset, waiter: Waiter, message_count: int = 1) -> None:
+        """Call `waiter` once the log is durable up to `end`, or with the failure; it stands for
+        `message_count` messages.
+        """
+        self.flushing.when_durable(end, waiter, message_count)
 
     # -- time
 
@@ -285,7 +344,7 @@ class MessageStore:
         return min(self.flushing.next_ms, self.retention.next_ms)
 
     def tick(self) -> None:
-        """Flush what is due, tell those who wait, delete what is expired, try again what failed."""
+        """Flush what is due, notify waiters, delete expired files, retry what failed."""
         self.flushing.tick()
         if self._dispatch_failure is not None:
             self._dispatch()
@@ -294,7 +353,7 @@ class MessageStore:
         self.retention.tick(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def flush(self) -> None:
-        """Bring everything to disk, here and now; StoreError when the disk does not take it."""
+        """Make everything durable, synchronously; StoreError if the disk fails."""
         self.flushing.flush_log()
         self._dispatch()
         self.flushing.flush()
@@ -302,20 +361,29 @@ class MessageStore:
     # -- inside
 
     def delete_topic(self, topic: str) -> None:
-        """Remove the queues of a topic; one that is created again begins at 0."""
+        """Remove the queues of a topic; created again, it begins at 0."""
         self.queues.delete_topic(topic)
         self.log.offsets.forget(topic)
+        self.manifest.want()  # the last one still lists the topic
 
     def _check(self) -> None:
         if self.refusal is not None:
-            raise StoreReadOnly(self.refusal) if self.log.read_only_reason is not None else StoreFull(self.refusal)
+            raise (
+                StoreReadOnlyError(self.refusal)
+                if self.log.read_only_reason is not None
+                else StoreFullError(self.refusal)
+            )
 
     def _dispatch(self) -> None:
-        """Let queues and index follow the log, as far as readers may see it; a disk that does not take them stops new messages."""
+        """Bring queues and index up to the log, as far as readers may see it; if they cannot be
+        written, new messages are refused.
+        """
         try:
-            self.dispatcher.advance(self.log.flushed_offset if self._is_sync else self.log.end_offset)
+            self.dispatcher.advance(
+                self.log.flushed_offset if self._is_sync else self.log.end_offset
+            )
             self._end_proof()
-        except (WriteFailed, OSError) as error:
+        except (WriteFailedError, OSError) as error:
             self._dispatch_failed(error)
         else:
             self._dispatch_failure = None
@@ -323,10 +391,15 @@ class MessageStore:
     def _dispatch_failed(self, error: Exception) -> None:
         if self._dispatch_failure is None:
             log.error("dispatch_failed error=%s", error)
-        self._dispatch_failure = f"{error}. Messages that were taken are in the commit log; no more are taken until this succeeds"
+        self._dispatch_failure = (
+            f"{error}. Accepted messages are in the commit log; no more are accepted until this"
+            " succeeds"
+        )
 
     def _begin_of(self, topic: str) -> int:
-        """Since which log offset the records of a topic belong to its queues; in recovery, none of a topic that does not exist does."""
+        """Return the log offset from which records of a topic belong to its queues; in recovery, no
+        record of a topic that does not exist does.
+        """
         if self._proof is not None and not self._lives.exists(topic):
             return _NEVER
         return self._lives.begin_of(topic)
@@ -336,10 +409,13 @@ class MessageStore:
 
 
 def _queue_unreadable(error: OSError) -> StoreError:
-    """What to say when nobody can tell which offset comes next in a queue."""
-    return StoreError(f"the message was not stored, for the end of its queue could not be read: {reason_of(error)}; try again later")
+    """Return the error for an append whose queue offset cannot be determined."""
+    return StoreError(
+        "the message was not stored, because the end of its queue could not be read:"
+        f" {reason_of(error)}; try again later"
+    )
 
 
 def _memory_size() -> int:
-    """How many bytes of memory the machine has."""
+    """Return the machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,9 +1,12 @@
-"""Descriptors of many small files, of which only some are open: the one used longest ago is closed when the limit is reached.
+"""Descriptors of many small files, of which a limited number is open: the least recently used one
+is closed when the limit is reached.
 
-A `HandledFile` is cheap while it is closed, so whoever owns a hundred thousand of them may keep them. What was written and not synced yet
-is known here, by file: closing a descriptor loses none of it, and `begin_flush` opens what has to be synced again.
+A closed `HandledFile` is cheap, so an owner may keep a hundred thousand of them. Unsynced writes
+are tracked per file: closing a descriptor loses none of them, and `begin_flush` reopens what must
+be synced.
 
-Threads: all of it belongs to the loop thread, but for the descriptors of a flush job: those stay open for the flusher until `end_flush`.
+Thread rule: the loop thread, except for the descriptors of a flush job: those stay open for the
+flush thread until `end_flush`.
 """
 
 from __future__ import annotations
@@ -23,9 +26,9 @@ _CLOSED = -1
 
 
 class HandledFile:
-    """One file that exists, open or not: `start` is what its owner knows it by."""
+    """One existing file, open or not; `start` identifies it to its owner."""
 
-    __slots__ = ("descriptor", "folder", "held", "is_let_go", "start", "unsynced_bytes")
+    __slots__ = ("descriptor", "folder", "held", "is_released", "start", "unsynced_bytes")
 
     def __init__(self, folder: str, start: int) -> None:
         self.folder = folder
@@ -33,7 +36,7 @@ class HandledFile:
         self.descriptor = _CLOSED
         self.held = 0
         self.unsynced_bytes = 0
-        self.is_let_go = False
+        self.is_released = False
 
     @property
     def path(self) -> Path:
@@ -42,33 +45,35 @@ class HandledFile:
 
 @dataclass(frozen=True, slots=True)
 class FilesFlushJob:
-    """Descriptors to sync; they stay open until the job is back."""
+    """Descriptors to sync; they stay open until `end_flush`."""
 
     descriptors: tuple[int, ...]
     files: tuple[HandledFile, ...]
 
 
 class OpenFiles:
-    """Reads and writes of handled files, by at most `open_files_max` descriptors besides those that are held."""
+    """Reads and writes handled files through at most `open_files_max` descriptors, besides the held
+    ones.
+    """
 
     def __init__(self, layer: FileLayer, open_files_max: int = OPEN_FILES_MAX) -> None:
         self.layer = layer
         self._open_files_max = open_files_max
-        self._open: OrderedDict[HandledFile, None] = OrderedDict()  # the one used longest ago first
+        self._open: OrderedDict[HandledFile, None] = OrderedDict()  # least recently used first
         self._unsynced: dict[HandledFile, None] = {}  # in the order of their first write
 
     def create(self, folder: str, start: int, size: int) -> HandledFile:
-        """Make the file, zeros that take no space, in a folder that is there; its name and length are durable."""
+        """Create the file, sparse zeros, in an existing folder, with durable name and length."""
         file = HandledFile(folder, start)
         mapped_file.create(self.layer, file.path, start, size)
         return file
 
     def read(self, file: HandledFile, length: int, at: int) -> bytes:
-        """The bytes at `at` of the file."""
+        """Return the bytes at `at` of the file."""
         return self.layer.pread(self._descriptor(file), length, at)
 
     def write(self, file: HandledFile, data: Buffer, at: int) -> None:
-        """Write `data` at `at` of the file; it is unsynced from now on."""
+        """Write `data` at `at` of the file and mark it unsynced."""
         descriptor = self._descriptor(file)
         file.unsynced_bytes += len(data)
         self._unsynced[file] = None
@@ -79,23 +84,28 @@ class OpenFiles:
         self.layer.clear(self._descriptor(file), at, length)
 
     def sync(self, file: HandledFile) -> None:
-        """Make what was written to the file, and cleared in it, durable; blocks."""
+        """Make the writes to the file durable; blocks."""
         self.layer.fdatasync(self._descriptor(file))
 
     def delete(self, file: HandledFile) -> None:
-        """Remove the file; nobody needs to sync it any more."""
+        """Delete the file; it needs no sync any more."""
         self._unsynced.pop(file, None)
         file.unsynced_bytes = 0
         self.layer.unlink(file.path)
         self._close(file)
 
-    def begin_flush(self, bytes_min: int = 0, files_max: int = OPEN_FILES_MAX) -> FilesFlushJob | None:
-        """What to sync of files that have `bytes_min` or more unsynced bytes, up to `files_max`; None when there is none.
+    def begin_flush(
+        self, bytes_min: int = 0, files_max: int = OPEN_FILES_MAX
+    ) -> FilesFlushJob | None:
+        """Return a job for up to `files_max` files with `bytes_min` or more unsynced bytes; None if
+        there is none.
 
-        Every job goes back through `end_flush`. Files that a job has no room for are in the next.
+        Every job goes back through `end_flush`. Files beyond `files_max` are left to the next job.
         """
         held: list[HandledFile] = []
-        for file in [file for file in self._unsynced if file.unsynced_bytes >= bytes_min][:files_max]:
+        for file in [file for file in self._unsynced if file.unsynced_bytes >= bytes_min][
+            :files_max
+        ]:
             with suppress(FileNotFoundError):  # deleted by another object of the same file
                 self._descriptor(file)
                 file.held += 1
@@ -105,15 +115,15 @@ class OpenFiles:
         return FilesFlushJob(tuple(file.descriptor for file in held), tuple(held)) if held else None
 
     def end_flush(self, job: FilesFlushJob) -> None:
-        """Let go of the job's files; one that was deleted meanwhile is closed now."""
+        """Release the job's files; one that was deleted meanwhile is closed now."""
         for file in job.files:
             file.held -= 1
-            if file.held == 0 and (file.is_let_go or file not in self._open):
+            if file.held == 0 and (file.is_released or file not in self._open):
                 self._close(file)
         self._shrink()
 
     def flush(self) -> None:
-        """Make everything written durable, here and now; OSError when that fails."""
+        """Make everything written durable, synchronously; OSError if that fails."""
         while (job := self.begin_flush(files_max=self._open_files_max)) is not None:
             try:
                 for descriptor in job.descriptors:
@@ -121,14 +131,16 @@ class OpenFiles:
             finally:
                 self.end_flush(job)
 
-    def let_go(self, file: HandledFile) -> None:
-        """Its owner will not use this object again; it is opened for a flush at most, and closed after."""
-        file.is_let_go = True
+    def release(self, file: HandledFile) -> None:
+        """Mark the object as abandoned by its owner: it reopens for a flush at most, and closes
+        after.
+        """
+        file.is_released = True
         if file.held == 0:
             self._close(file)
 
     def close(self) -> None:
-        """Close all files; what is unsynced stays unsynced, and files open again when they are used."""
+        """Close all files; unsynced ones stay unsynced, and files reopen on use."""
         for file in tuple(self._open):
             self._close(file)
 
@@ -155,7 +167,7 @@ class OpenFiles:
     def _shrink(self) -> None:
         while len(self._open) > self._open_files_max:
             oldest = next((file for file in self._open if not file.held), None)
-            if oldest is None or next(reversed(self._open)) is oldest:  # all are held, but for the one in use
+            if oldest is None or next(reversed(self._open)) is oldest:  # only the one in use
                 return
             self._close(oldest)
 

@@ -1,7 +1,7 @@
-"""The quarantine: which bytes of the commit log are no good records although good ones stand behind them.
+"""The quarantine: corrupt byte ranges of the commit log that valid records follow.
 
-They stay where they are, and everybody steps over them. Nothing is written down: whoever reads the log finds them again.
-Thread rule: the loop thread.
+They stay in place and every reader skips them. Nothing is persisted: each scan of the log finds
+them again. Thread rule: the loop thread.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ class BadBytes(NamedTuple):
 
 
 class Quarantine:
-    """What was found so far, by its offset."""
+    """The corrupt ranges found so far, by offset."""
 
-    __slots__ = ("_found",)
+    __slots__ = ("found",)
 
     def __init__(self) -> None:
-        self._found: dict[LogOffset, BadBytes] = {}
+        self.found: dict[LogOffset, BadBytes] = {}
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self.found)
 
     def __iter__(self) -> Iterator[BadBytes]:
-        """All of it, the first in the log first."""
-        return iter(sorted(self._found.values()))
+        """Iterate over the ranges, ordered by offset."""
+        return iter(sorted(self.found.values()))
 
     def add(self, bad: BadBytes) -> None:
-        """Remember, and tell once, that these bytes are bad."""
-        if bad.offset not in self._found:
+        """Record these bytes as corrupt; log them once."""
+        if bad.offset not in self.found:
             log.error("record_quarantined offset=%d end=%d reason=%s", *bad)
-        self._found[bad.offset] = bad
+        self.found[bad.offset] = bad
 
     def forget_before(self, log_min: LogOffset) -> None:
-        """Drop what the log does not hold any more."""
-        for offset in [offset for offset in self._found if offset < log_min]:
-            del self._found[offset]
+        """Drop the ranges that the log no longer holds."""
+        for offset in [offset for offset in self.found if offset < log_min]:
+            del self.found[offset]

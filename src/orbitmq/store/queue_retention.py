@@ -1,18 +1,21 @@
-"""The queues' part of the retention: forget what the log has no more, topics that keep messages for less time, what is not consumed yet.
+"""Retention of queues: drops entries of deleted records, applies shorter times of topics, finds
+what is not consumed yet.
 
-Every pass over the queues is a generator with a step for each queue, for there may be a hundred thousand; each step says how many ms to
-wait before the next. A queue that cannot be read or cleaned is logged and passed over.
+Every pass over the queues is a generator with a step per queue, for there may be a hundred
+thousand; each step yields the ms to wait before the next. A queue that cannot be read or cleaned is
+logged and skipped.
 
-A topic's time may only be shorter than the store's: it moves the minima of its queues, and frees no space of the log. Nothing is
-written down of it: the first pass after a start computes the same again. Invariant: minima only grow, as long as the store is open.
-Thread rule: the loop thread, while no batch of the log is open.
+A topic's time may only be shorter than the store's: it moves the minima of its queues, and frees no
+space of the log. It is not persisted: the first pass after a start computes the same. Invariant:
+minima only grow while the store is open. Thread rule: the loop thread, while no batch of the log is
+open.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from orbitmq.common.errors import StoreError
 from orbitmq.message.record_read import RecordCursor
@@ -32,37 +35,43 @@ log = logging.getLogger(__name__)
 
 
 class Unconsumed(NamedTuple):
-    """A record that a group did not consume yet, and its queue."""
+    """A record that a group has not consumed yet, and its queue."""
 
     log_offset: LogOffset
     folder: Folder
     key: QueueKey
 
 
-class QueueRetention:
-    """Cleans queues, with what the broker knows about topics and groups; all three callables may be set later.
+class RetentionRules(NamedTuple):
+    """What the broker knows about topics and groups.
 
-    `topic_reserve`: for how long, in ms, topics keep messages, of those that say so. `consumed_offset`: up to which queue offset all groups
-    of a queue have consumed it, None when it has none.
+    `topic_reserve`: the retention of topics that have their own, in ms. `consumed_offset`: up to
+    which queue offset all groups of a queue have consumed it, None if it has none.
     """
+
+    is_system_topic: Callable[[str], bool]
+    topic_reserve: TopicReserve
+    consumed_offset: ConsumedOffset
+
+
+NO_RULES: Final = RetentionRules(lambda _topic: False, dict, lambda _key: None)  # without a broker
+
+
+class QueueRetention:
+    """Cleans queues."""
 
     def __init__(
         self,
         commit_log: CommitLog,
         queues: Queues,
-        *,
-        is_system_topic: Callable[[str], bool],
-        topic_reserve: TopicReserve,
-        consumed_offset: ConsumedOffset,
+        rules: RetentionRules,
     ) -> None:
-        self.is_system_topic = is_system_topic
-        self.topic_reserve = topic_reserve
-        self.consumed_offset = consumed_offset
+        self._rules = rules
         self._log = commit_log
         self._queues = queues
 
     def clean(self) -> Generator[int, None, bool]:
-        """Have all queues forget the records that the log has no more; whether all did."""
+        """Drop the entries of deleted records from all queues; return whether none failed."""
 
         def clean(folder: Folder, key: QueueKey) -> int:
             queue = folder.find(*key)
@@ -71,11 +80,13 @@ class QueueRetention:
         return (yield from self._each(self._all(), clean))
 
     def shorten(self, config: StoreConfig, now_ms: int) -> Generator[int, None, bool]:
-        """Move up the minima of the queues whose topics keep messages for less time than the store; whether all could be."""
+        """Move up the minima of queues whose topics have a shorter retention than the store; return
+        whether none failed.
+        """
         reserve = {
             topic: reserved_ms
-            for topic, reserved_ms in self.topic_reserve().items()
-            if 0 < reserved_ms < config.reserved_ms and not self.is_system_topic(topic)
+            for topic, reserved_ms in self._rules.topic_reserve().items()
+            if 0 < reserved_ms < config.reserved_ms and not self._rules.is_system_topic(topic)
         }
 
         def shorten(folder: Folder, key: QueueKey) -> int:
@@ -85,20 +96,31 @@ class QueueRetention:
             queue.correct_min(self._log.min_offset)
             kept_from = queue.first_stored_at(now_ms - reserve[key.topic] + 1, self._store_time)
             unconsumed = self.unconsumed(folder, key) if config.protect_unconsumed else None
-            return queue.delete_before(kept_from if unconsumed is None else min(kept_from, unconsumed.log_offset))
+            return queue.delete_before(
+                kept_from if unconsumed is None else min(kept_from, unconsumed.log_offset)
+            )
 
-        which = [(folder, key) for folder, key in self._all() if key.topic in reserve] if reserve else []
+        which = (
+            [(folder, key) for folder, key in self._all() if key.topic in reserve]
+            if reserve
+            else []
+        )
         return (yield from self._each(which, shorten))
 
     def delete_unused(self) -> Generator[int, None, bool]:
-        """Delete the queues, but those of system topics, of which the log has no message any more; used again, they begin at 0.
+        """Delete the queues without a message in the log, except those of system topics; used
+        again, they begin at 0.
 
-        A queue that never had one stays. Whether all could be deleted that had to be.
+        A queue that never had a message stays. Returns whether none failed.
         """
 
         def delete_if_unused(folder: Folder, key: QueueKey) -> int:
-            queue = None if self.is_system_topic(key.topic) else folder.find(*key)
-            if queue is None or queue.last_physical_offset() < 0 or queue.max_physical_offset >= self._log.min_offset:
+            queue = None if self._rules.is_system_topic(key.topic) else folder.find(*key)
+            if (
+                queue is None
+                or queue.last_physical_offset() < 0
+                or queue.max_physical_offset >= self._log.min_offset
+            ):
                 return 0
             folder.delete(*key)
             self._log.offsets.restore(key, self._queues.max_offset(*key))
@@ -114,8 +136,10 @@ class QueueRetention:
         log.info("topic_deleted topic=%s", topic)
 
     def unconsumed(self, folder: Folder, key: QueueKey) -> Unconsumed | None:
-        """The first record of a queue that a group did not consume; None when there is none, or the queue has no group."""
-        consumed = self.consumed_offset(key)
+        """Return the first record of a queue that a group has not consumed; None if there is none,
+        or no group.
+        """
+        consumed = self._rules.consumed_offset(key)
         queue = None if consumed is None else folder.find(*key)
         if consumed is None or queue is None:
             return None
@@ -124,7 +148,9 @@ class QueueRetention:
         return None if entry is None else Unconsumed(entry.log_offset, folder, key)
 
     def first_unconsumed(self, stop: LogOffset) -> Generator[int, None, Unconsumed | None]:
-        """The first record of all queues that a group did not consume, or any that lies before `stop`."""
+        """Return the first record of all queues that a group has not consumed, or any before
+        `stop`.
+        """
         first: Unconsumed | None = None
         for folder, key in self._all():
             found = self.unconsumed(folder, key)
@@ -136,13 +162,17 @@ class QueueRetention:
         return first
 
     def _all(self) -> Iterator[tuple[Folder, QueueKey]]:
-        """Every queue that there is; some may be gone when their turn comes."""
+        """Iterate over every queue; some may be deleted meanwhile."""
         for folder in (self._queues.plain, self._queues.batch):
             for key in list(folder):
                 yield folder, key
 
-    def _each(self, queues: Iterable[tuple[Folder, QueueKey]], action: Callable[[Folder, QueueKey], int]) -> Generator[int, None, bool]:
-        """Do it with each of the queues, with a pause after one that lost files; whether none failed."""
+    def _each(
+        self, queues: Iterable[tuple[Folder, QueueKey]], action: Callable[[Folder, QueueKey], int]
+    ) -> Generator[int, None, bool]:
+        """Call `action` for each queue, with a pause after one that lost files; return whether none
+        failed.
+        """
         all_done = True
         for folder, key in queues:
             lost_files = 0
@@ -155,5 +185,10 @@ class QueueRetention:
         return all_done
 
     def _store_time(self, offset: LogOffset, size: int) -> int:
-        content, record = self._log.read(offset, size), RecordCursor()  # one that stayed would keep a deleted file's mapping alive
-        return record.store_time_ms if content is not None and record.read(content, 0, size, False) == size else -1
+        content = self._log.read(offset, size)
+        record = RecordCursor()  # not kept: it would keep a deleted file mapped
+        return (
+            record.store_time_ms
+            if content is not None and record.read(content, 0, size, False) == size
+            else -1
+        )

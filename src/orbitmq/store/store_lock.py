@@ -1,9 +1,11 @@
-"""One store, one process: the lock on its folder, and the mark that tells a crash from a clean stop.
+"""One store, one process: the lock on its folder, and the mark that tells a crash from a clean
+stop.
 
-`lock`: 4 bytes `lock`, the first of them locked for as long as the store is open, by the same kind of lock that the original takes: so
-neither opens what the other has. Such locks are the process's: two stores of one process in one folder are told apart by a list here,
-and nobody else in the process may open the file, for closing it again would give the lock up.
-`abort`: the process's number; it is there while the store is open, so if it is there before, the last process did not stop it.
+`lock`: 4 bytes `lock`, the first of them locked while the store is open, with the same kind of lock
+as Apache's, so that neither opens what the other has open. Such locks belong to the process: a list
+here detects two stores of one process in one folder, and no other code in the process may open the
+file, for closing it would release the lock. `abort`: the process id; the file exists while the
+store is open, so if it exists at start, the last process did not stop cleanly.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from orbitmq.common.errors import StoreError, StoreLockedError
 from orbitmq.store.file_layer import FileLayer
 
 _LOCK_TEXT = b"lock"
-_held: set[Path] = set()  # the folders that this process has locked
+_held: set[Path] = set()  # folders locked by this process
 
 
 class StoreLock:
@@ -29,10 +31,13 @@ class StoreLock:
         self._descriptor = -1
 
     def acquire(self) -> None:
-        """Lock the folder; StoreLockedError when somebody has it already."""
+        """Lock the folder; StoreLockedError if it is locked already."""
         path = self._root / "lock"
         if self._root in _held:
-            raise StoreLockedError(f"this process has the store {self._root} open already: stop it before it is opened again")
+            raise StoreLockedError(
+                f"this process has the store {self._root} open already: stop it before opening it"
+                " again"
+            )
         self._layer.make_folder(self._root)
         descriptor = self._layer.open(path, create=path.name not in self._layer.list(self._root))
         try:
@@ -40,18 +45,22 @@ class StoreLock:
         except OSError as error:
             self._layer.close(descriptor)
             raise StoreLockedError(
-                f"another process has the store {self._root} open (lock on {path}): stop it, or use another folder"
+                f"another process has the store {self._root} open (lock on {path}): stop it, or use"
+                " another folder"
             ) from error
         try:
             self._layer.pwrite(descriptor, _LOCK_TEXT, 0)
         except OSError as error:
             self._layer.close(descriptor)
-            raise StoreError(f"the store {self._root} cannot be locked: {path} was not written: {error}; look after the disk") from error
+            raise StoreError(
+                f"the store {self._root} cannot be locked: {path} was not written: {error}; check"
+                " the disk"
+            ) from error
         self._descriptor = descriptor
         _held.add(self._root)
 
     def release(self) -> None:
-        """Give the folder free; nothing when it is not locked."""
+        """Unlock the folder; does nothing if it is not locked."""
         if self._descriptor >= 0:
             self._layer.close(self._descriptor)
             self._descriptor = -1
@@ -59,30 +68,30 @@ class StoreLock:
 
 
 class AbortMark:
-    """The file that is there while a store is open."""
+    """The file that exists while a store is open."""
 
     def __init__(self, layer: FileLayer, root: Path) -> None:
         self._layer = layer
         self._path = root / "abort"
 
     def is_set(self) -> bool:
-        """Whether the last process that opened the store did not stop it."""
+        """Whether the last process that opened the store did not stop it cleanly."""
         return self._path.name in self._layer.list(self._path.parent)
 
     def set(self) -> None:
-        """Say, durably, that the store is open."""
+        """Mark the store as open, durably."""
         descriptor = self._layer.open(self._path, create=not self.is_set())
         try:
             self._layer.truncate(descriptor, 0)
             self._layer.pwrite(descriptor, str(os.getpid()).encode(), 0)
         except OSError as error:
-            if error.errno != errno.ENOSPC:  # that the file is there is what counts
+            if error.errno != errno.ENOSPC:  # only the file's existence matters
                 raise
         finally:
             self._layer.close(descriptor)
         self._layer.sync_dir(self._path.parent)
 
     def clear(self) -> None:
-        """Say, durably, that the store was stopped and all of it is on disk."""
+        """Mark the store as cleanly stopped, durably."""
         self._layer.unlink(self._path)
         self._layer.sync_dir(self._path.parent)

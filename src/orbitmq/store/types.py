@@ -1,12 +1,12 @@
-"""The names of the numbers that the store passes around, so that one is not taken for another."""
+"""Distinct types for the store's numbers, so that they cannot be mixed up."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, NewType
 
-LogOffset = NewType("LogOffset", int)  # a byte of the commit log, counted over all files
-QueueOffset = NewType("QueueOffset", int)  # a message of a queue, counted from the first ever put
-StoreTimeMs = NewType("StoreTimeMs", int)  # the broker's wall clock when a message was appended
+LogOffset = NewType("LogOffset", int)  # byte position in the commit log, across all files
+QueueOffset = NewType("QueueOffset", int)  # message number in a queue, from its first message ever
+StoreTimeMs = NewType("StoreTimeMs", int)  # the broker's wall clock at append
 
 
 class QueueKey(NamedTuple):

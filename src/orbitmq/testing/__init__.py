@@ -1,7 +1,8 @@
-"""What tests of users need: a cluster for as long as a test lasts, a clock moved by hand, disks that fail and forget.
+"""Tools for tests of applications: a cluster for the duration of a test, a manual clock, and a
+faulty disk.
 
-`from orbitmq.testing import LocalCluster, ManualClock`. Nothing is imported before it is asked for: pytest loads the plug-in of this room
-in every project that OrbitMQ is installed for.
+`from orbitmq.testing import LocalCluster, ManualClock`. Names are imported on first use: pytest
+loads this package's plug-in in every project in which OrbitMQ is installed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FaultyDisk", "LocalCluster", "ManualClock"]
 
-_MODULES = {"FaultyDisk": "faulty_disk", "LocalCluster": "local_cluster", "ManualClock": "manual_clock"}
+_MODULES = {
+    "FaultyDisk": "faulty_disk",
+    "LocalCluster": "local_cluster",
+    "ManualClock": "manual_clock",
+}
 
 
 def __getattr__(name: str) -> object:

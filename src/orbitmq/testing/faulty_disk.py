@@ -1,12 +1,14 @@
-"""A disk that fails, stalls and loses power when it is told to: a `FileLayer` around the real one.
+"""A disk with injected faults, stalls and power cuts: a `FileLayer` around the real one.
 
-Two images are kept of everything below `root`: the volatile one, which is the real directory, and the durable one, in memory: what
-was synced (content and length by `fdatasync`, names by `sync_dir`; `make_folder` is durable when it returns). `power_cut` writes the
-directory as it might be after the power went: of what was not synced, each write is there, is not there, or is torn at sectors of 512
-bytes, each change of a length and of a name happened or did not; seeded chance decides.
+Two images of everything below `root` exist: the volatile one, which is the real directory, and the
+durable one in memory, with what was synced (content and length by `fdatasync`, names by `sync_dir`;
+`make_folder` is durable when it returns). `power_cut` writes the directory as it might be after a
+power loss: each unsynced write is complete, lost, or torn at 512-byte sectors, and each change of a
+length or a name is applied or lost; a seeded random generator decides.
 
-A failed `fdatasync` behaves as Linux does: chance decides at once which of the writes the disk got, the others are forgotten, and a
-later `fdatasync` succeeds without them. Files are held in memory: for tests with small ones.
+A failed `fdatasync` behaves as on Linux: the generator decides at once which writes reached the
+disk, the others are forgotten, and a later `fdatasync` succeeds without them. Files are held in
+memory, so use small ones.
 """
 
 from __future__ import annotations
@@ -28,25 +30,29 @@ SECTOR = 512
 
 
 class _Write(NamedTuple):
+    """A write that is not synced yet."""
+
     offset: int
     data: bytes
 
 
 class _Resize(NamedTuple):
+    """A change of length that is not synced yet."""
+
     length: int
 
 
 class _NameChange(NamedTuple):
-    """A name appears (only `new`), disappears (only `old`), or both: a rename."""
+    """A created (only `new`), removed (only `old`) or renamed (both) file."""
 
     old: Path | None
     new: Path | None
-    file: _File
+    file: _TrackedFile
 
 
 @dataclass(slots=True, eq=False)
-class _File:
-    """One file, whatever it is called: what is durable of it, and what was done since."""
+class _TrackedFile:
+    """One file under any name: its durable content and the changes since."""
 
     durable: bytearray
     pending: list[_Write | _Resize] = field(default_factory=list)
@@ -54,6 +60,8 @@ class _File:
 
 @dataclass(slots=True)
 class _Fault:
+    """An injected error: after how many calls, how often, and what was written before it."""
+
     after: int
     times: int
     error: int
@@ -61,41 +69,47 @@ class _Fault:
 
 
 class FaultyDisk:
-    """See above. `calls` counts the calls of each kind; a kind is the name of a method."""
+    """A `FileLayer` with injected faults. `calls` counts calls by method name."""
 
     def __init__(self, layer: FileLayer, root: Path, *, seed: int = 0) -> None:
         self.calls: Counter[str] = Counter()
-        self.ratios: dict[Path, float] = {}  # what `disk_ratio` says of a folder, if not the truth
+        self.ratios: dict[Path, float] = {}  # overrides `disk_ratio` of a folder
         self._layer = layer
         self._root = root
         self._random = Random(seed)
         self._faults: dict[str, list[_Fault]] = {}
         self._stalls: dict[str, Callable[[], object]] = {}
         self._lock = threading.Lock()
-        self._descriptors: dict[int, _File] = {}
-        self._names: dict[Path, _File] = {}  # now
-        self._durable_names: dict[Path, _File] = {}
+        self._descriptors: dict[int, _TrackedFile] = {}
+        self._names: dict[Path, _TrackedFile] = {}  # present names
+        self._durable_names: dict[Path, _TrackedFile] = {}
         self._name_changes: dict[Path, list[_NameChange]] = {}  # by folder, since its last sync
         for path in sorted(root.rglob("*")):
             if path.is_file():
-                self._names[path] = self._durable_names[path] = _File(bytearray(path.read_bytes()))
+                self._names[path] = self._durable_names[path] = _TrackedFile(
+                    bytearray(path.read_bytes())
+                )
 
-    def fail(self, kind: str, error: int, *, after: int = 0, times: int = 1, partial_bytes: int = 0) -> None:
-        """Let the next `times` calls of `kind` fail, once `after` have passed; a write may put down its first bytes before it fails."""
+    def fail(
+        self, kind: str, error: int, *, after: int = 0, times: int = 1, partial_bytes: int = 0
+    ) -> None:
+        """Make the next `times` calls of `kind` fail, after `after` successful ones; a failing
+        write may persist its first bytes.
+        """
         assert hasattr(self, kind), kind
         self._faults.setdefault(kind, []).append(_Fault(after, times, error, partial_bytes))
 
     def heal(self) -> None:
-        """Forget all faults and stalls."""
+        """Remove all faults and stalls."""
         self._faults.clear()
         self._stalls.clear()
 
     def stall(self, kind: str, until: Callable[[], object]) -> None:
-        """Let every call of `kind` wait for `until` to return, until `heal`."""
+        """Make every call of `kind` wait for `until` to return, until `heal`."""
         self._stalls[kind] = until
 
     def power_cut(self, target: Path, random: Random | None = None) -> None:
-        """Write to `target` the files as they might be found if the power went now; this disk goes on."""
+        """Write to `target` the files as they might be after a power loss; this disk goes on."""
         random = random or self._random
         with self._lock:
             names = dict(self._durable_names)
@@ -103,7 +117,10 @@ class FaultyDisk:
                 for change in self._name_changes[folder]:
                     if random.random() < 0.5:
                         _rename(names, change)
-            for folder in [self._root, *(path for path in sorted(self._root.rglob("*")) if path.is_dir())]:
+            for folder in [
+                self._root,
+                *(path for path in sorted(self._root.rglob("*")) if path.is_dir()),
+            ]:
                 (target / folder.relative_to(self._root)).mkdir(parents=True, exist_ok=True)
             for path, file in sorted(names.items()):
                 (target / path.relative_to(self._root)).write_bytes(_survivor(file, random))
@@ -115,7 +132,7 @@ class FaultyDisk:
         descriptor = self._layer.open(path, create=create)
         with self._lock:
             if path not in self._names:
-                self._names[path] = file = _File(bytearray())
+                self._names[path] = file = _TrackedFile(bytearray())
                 self._name_changes.setdefault(path.parent, []).append(_NameChange(None, path, file))
             self._descriptors[descriptor] = self._names[path]
         return descriptor
@@ -178,6 +195,10 @@ class FaultyDisk:
         self._call("next_data")
         return self._layer.next_data(descriptor, offset, end)
 
+    def next_hole(self, descriptor: int, offset: int, end: int) -> int:
+        self._call("next_hole")
+        return self._layer.next_hole(descriptor, offset, end)
+
     def fdatasync(self, descriptor: int) -> None:
         with self._lock:
             file = self._descriptors[descriptor]
@@ -187,7 +208,9 @@ class FaultyDisk:
             self._layer.fdatasync(descriptor)
         except OSError:
             with self._lock:
-                file.durable = bytearray(_survivor(_File(file.durable, file.pending[:covered]), self._random))
+                file.durable = bytearray(
+                    _survivor(_TrackedFile(file.durable, file.pending[:covered]), self._random)
+                )
                 del file.pending[:covered]
             raise
         with self._lock:
@@ -232,7 +255,7 @@ class FaultyDisk:
             self._descriptors[descriptor].pending.append(_Write(offset, data))
 
     def _call(self, kind: str) -> None:
-        """Count the call, stall it, fail it."""
+        """Count the call, then stall or fail it as configured."""
         self.calls[kind] += 1
         if kind in self._stalls:
             self._stalls[kind]()
@@ -245,14 +268,14 @@ class FaultyDisk:
 
 
 class _Partly(OSError):
-    """The error of a fault, and how many bytes were written before it struck."""
+    """The error of a fault, and the number of bytes written before it."""
 
     def __init__(self, number: int, text: str, written: int) -> None:
         super().__init__(number, text)
         self.written = written
 
 
-def _rename(names: dict[Path, _File], change: _NameChange) -> None:
+def _rename(names: dict[Path, _TrackedFile], change: _NameChange) -> None:
     if change.old is not None and names.get(change.old) is change.file:
         del names[change.old]
     if change.new is not None:
@@ -268,8 +291,8 @@ def _apply(content: bytearray, change: _Write | _Resize) -> None:
         content[change.offset : change.offset + len(change.data)] = change.data
 
 
-def _survivor(file: _File, random: Random) -> bytes:
-    """What the disk may have of the file: whole, torn or lost, change by change."""
+def _survivor(file: _TrackedFile, random: Random) -> bytes:
+    """Return the content that may survive: each change is complete, torn or lost."""
     content = bytearray(file.durable)
     for change in file.pending:
         fate = random.choice(("whole", "lost", "torn"))
@@ -280,6 +303,8 @@ def _survivor(file: _File, random: Random) -> bytes:
             while at < end:
                 stop = min(at - at % SECTOR + SECTOR, end)
                 if random.random() < 0.5:
-                    _apply(content, _Write(at, change.data[at - change.offset : stop - change.offset]))
+                    _apply(
+                        content, _Write(at, change.data[at - change.offset : stop - change.offset])
+                    )
                 at = stop
     return bytes(content)

@@ -1,11 +1,12 @@
-"""A disk that forgets, when it is told to, all that was not synced: what a power cut leaves in the worst case, and the same each time.
+"""A disk that can forget everything unsynced: the deterministic worst case of a power loss.
 
-A `FileLayer` on the real files that keeps, for everything done since the last sync, what undoes it: of a file's content and length up to
-its `fdatasync`, of a name up to `sync_dir` of its folder. Nothing is synced for real, which nobody can tell from within one process, and
-which is fast. A file whose removal is not synced waits in `limbo`. For chance, torn sectors and failing calls see `FaultyDisk`.
+A `FileLayer` on the real files that records undo information for everything since the last sync: of
+a file's content and length until its `fdatasync`, of a name until `sync_dir` of its folder. Nothing
+is really synced, which a single process cannot notice, and which is fast. A file whose removal is
+not synced is held in `limbo`. For random faults, torn sectors and failing calls see `FaultyDisk`.
 
-When a file was written to is told by `clock`, so that files grow old by the time of a clock that is moved by hand.
-Thread rule: any thread. Nobody has a file open when `forget` is called.
+Modification times come from `clock`, so that files age with a manual clock. Thread rule: any
+thread. No file may be open when `forget` is called.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from orbitmq.store.file_layer import OsFileLayer
 
 
 class _Overwritten(NamedTuple):
-    """What stood in a file before a write or a change of its length."""
+    """The content and length of a file before a change."""
 
     offset: int
     content: bytes
@@ -33,15 +34,15 @@ class _Overwritten(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _File:
-    """One file, whatever it is called, and what was done to it since it was synced."""
+class _JournaledFile:
+    """One file under any name, and how to undo its unsynced changes."""
 
     path: Path
     overwritten: list[_Overwritten] = field(default_factory=list)
     modified_ms: int | None = None
 
     def forget(self) -> None:
-        """Give it back what is synced of it."""
+        """Restore its synced content."""
         if not self.overwritten:
             return
         descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
@@ -54,13 +55,15 @@ class _File:
             os.close(descriptor)
 
 
-class _NameChange(NamedTuple):
+class _UndoableNameChange(NamedTuple):
+    """An unsynced change of a name."""
+
     undo: Callable[[], None]
-    settle: Callable[[], None]  # when it is synced
+    settle: Callable[[], None]  # called when it is synced
 
 
 class ForgetfulDisk(OsFileLayer):
-    """See above."""
+    """A `FileLayer` whose `forget` undoes everything unsynced."""
 
     __slots__ = ("_clock", "_descriptors", "_files", "_limbo", "_lock", "_name_changes", "_numbers")
 
@@ -68,16 +71,21 @@ class ForgetfulDisk(OsFileLayer):
         self._clock = clock
         self._limbo = limbo
         self._lock = threading.RLock()
-        self._files: dict[Path, _File] = {}  # those that were opened, where they are now
-        self._descriptors: dict[int, _File] = {}
-        self._name_changes: dict[Path, list[_NameChange]] = {}  # by folder, since its last sync
+        self._files: dict[Path, _JournaledFile] = {}  # opened files by their present path
+        self._descriptors: dict[int, _JournaledFile] = {}
+        self._name_changes: dict[
+            Path, list[_UndoableNameChange]
+        ] = {}  # by folder, since its last sync
         self._numbers = itertools.count()
         limbo.mkdir(parents=True, exist_ok=True)
 
     def forget(self) -> None:
         """Undo everything that was not synced."""
         with self._lock:
-            assert not self._descriptors, f"{[file.path for file in self._descriptors.values()]} are open: who has them may write on"
+            assert not self._descriptors, (
+                f"{[file.path for file in self._descriptors.values()]} are open and might still be"
+                " written"
+            )
             for file in self._files.values():
                 file.forget()
             for changes in self._name_changes.values():
@@ -103,7 +111,11 @@ class ForgetfulDisk(OsFileLayer):
 
     def modified_ms(self, path: Path) -> int:
         file = self._files.get(path)
-        return super().modified_ms(path) if file is None or file.modified_ms is None else file.modified_ms
+        return (
+            super().modified_ms(path)
+            if file is None or file.modified_ms is None
+            else file.modified_ms
+        )
 
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> None:
         with self._lock:
@@ -132,17 +144,19 @@ class ForgetfulDisk(OsFileLayer):
         with self._lock:
             file = self._file(path)
             self._move(file, self._limbo / str(next(self._numbers)))
-            self._renamed(path, undo=partial(self._move, file, path), settle=partial(self._remove, file))
+            self._renamed(
+                path, undo=partial(self._move, file, path), settle=partial(self._remove, file)
+            )
 
     def sync_dir(self, folder: Path) -> None:
         with self._lock:
             for change in self._name_changes.pop(folder, ()):
                 change.settle()
 
-    # What undoes it.
+    # Undo records.
 
-    def _file(self, path: Path) -> _File:
-        return self._files.setdefault(path, _File(path))
+    def _file(self, path: Path) -> _JournaledFile:
+        return self._files.setdefault(path, _JournaledFile(path))
 
     def _overwrites(self, descriptor: int, offset: int, length: int) -> None:
         file = self._descriptors[descriptor]
@@ -150,16 +164,18 @@ class ForgetfulDisk(OsFileLayer):
         file.overwritten.append(_Overwritten(offset, content, os.fstat(descriptor).st_size))
         file.modified_ms = self._clock.now_ms()
 
-    def _renamed(self, name: Path, *, undo: Callable[[], None], settle: Callable[[], None] = lambda: None) -> None:
-        self._name_changes.setdefault(name.parent, []).append(_NameChange(undo, settle))
+    def _renamed(
+        self, name: Path, *, undo: Callable[[], None], settle: Callable[[], None] = lambda: None
+    ) -> None:
+        self._name_changes.setdefault(name.parent, []).append(_UndoableNameChange(undo, settle))
 
-    def _move(self, file: _File, to: Path) -> None:
-        to.parent.mkdir(parents=True, exist_ok=True)  # a folder that was removed when it was empty
+    def _move(self, file: _JournaledFile, to: Path) -> None:
+        to.parent.mkdir(parents=True, exist_ok=True)  # the folder may have been removed when empty
         file.path.rename(to)
         del self._files[file.path]
         file.path = to
         self._files[to] = file
 
-    def _remove(self, file: _File) -> None:
+    def _remove(self, file: _JournaledFile) -> None:
         file.path.unlink()
         del self._files[file.path]

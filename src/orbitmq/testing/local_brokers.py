@@ -1,5 +1,6 @@
-"""The brokers of a `LocalCluster`, as they were asked for: in this process on a disk that forgets, or each in a process of its own; behind
-relays that can be cut, or not. What outlives a broker that is started again is kept here: its disk, and the way to it.
+"""The brokers of a `LocalCluster`: in this process on a forgetful disk, or each in its own process;
+optionally behind relays that can be cut. Holds what outlives a restart of a broker: its disk and
+its relays.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ from pathlib import Path
 from typing import Final
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.config import load_broker
+from orbitmq.broker.config.broker_config import load_broker
 from orbitmq.common.clock import Clock
 from orbitmq.embedded.cluster import EmbeddedBroker
 from orbitmq.embedded.ports import FAST
 from orbitmq.testing.forgetful_disk import ForgetfulDisk
 from orbitmq.testing.process_broker import ProcessBroker
-from orbitmq.testing.relay import Relay, Way
+from orbitmq.testing.relay import LinkState, Relay
 
-# Where brokers listen that clients reach by relays: another address, for it is the port that clients are told.
+# Brokers behind relays listen on another address, since relays occupy the advertised ports.
 BEHIND_RELAYS: Final = "127.0.0.2"
 
 
 class LocalBroker:
-    """A broker in this process; what it had not synced is gone when it is killed."""
+    """A broker in this process; killing it loses everything unsynced."""
 
     def __init__(self, keys: Mapping[str, str], clock: Clock, disk: ForgetfulDisk) -> None:
         self.broker = Broker(load_broker(flags=dict(keys)).settings, clock, disk)
@@ -31,16 +32,19 @@ class LocalBroker:
         self.start, self.stop = self.broker.start, self.broker.stop
 
     async def kill(self) -> None:
+        """Kill the broker and undo its unsynced writes."""
         await self.broker.kill()
         self._disk.forget()
 
 
 class Relays:
-    """What stands before the ports of one broker that clients use."""
+    """The relays in front of one broker's client ports."""
 
     def __init__(self, host: str, port: int) -> None:
-        self.way = Way.FREE
-        self._relays: Sequence[Relay] = [Relay(host, BEHIND_RELAYS, each) for each in (port, port + FAST)]
+        self.state = LinkState.FREE
+        self._relays: Sequence[Relay] = [
+            Relay(host, BEHIND_RELAYS, each) for each in (port, port + FAST)
+        ]
 
     def open(self) -> None:
         for relay in self._relays:
@@ -49,14 +53,14 @@ class Relays:
     async def close(self) -> None:
         await asyncio.gather(*(relay.close() for relay in self._relays))
 
-    async def set_way(self, way: Way) -> None:
-        self.way = way
+    async def set_state(self, state: LinkState) -> None:
+        self.state = state
         for relay in self._relays:
-            await relay.set_way(way)
+            await relay.set_state(state)
 
 
 class RelayedBroker:
-    """A broker and the relays before it."""
+    """A broker behind relays."""
 
     def __init__(self, broker: EmbeddedBroker, relays: Relays) -> None:
         self._broker = broker
@@ -80,7 +84,7 @@ class RelayedBroker:
 
 
 class LocalBrokers:
-    """Makes them; what belongs to a broker and not into its store lies beside that."""
+    """Creates brokers; files that do not belong in a broker's store are beside it."""
 
     def __init__(self, clock: Clock, *, processes: bool, partitions: bool) -> None:
         self._clock = clock
@@ -90,18 +94,24 @@ class LocalBrokers:
         self.relays: dict[str, Relays] = {}
 
     def make(self, keys: Mapping[str, str]) -> EmbeddedBroker:
-        """A broker with that configuration, to be started."""
+        """Return a broker with that configuration, ready to start."""
         name = keys["brokerName"]
         if not self._partitions:
             return self._make(name, keys)
         if name not in self.relays:
             self.relays[name] = Relays(keys["brokerIP1"], int(keys["listenPort"]))
-        return RelayedBroker(self._make(name, {**keys, "bindAddress": BEHIND_RELAYS}), self.relays[name])
+        return RelayedBroker(
+            self._make(name, {**keys, "bindAddress": BEHIND_RELAYS}), self.relays[name]
+        )
 
     def clock_moved(self) -> None:
-        """Tell brokers of this process that their clock was moved by hand; clients behind a cut cannot be heard."""
+        """Notify brokers of this process that their clock was advanced; partitioned clients are
+        unreachable.
+        """
         for name, local in self._local.items():
-            local.broker.clock_moved(hears_clients=name not in self.relays or self.relays[name].way is Way.FREE)
+            local.broker.clock_moved(
+                hears_clients=name not in self.relays or self.relays[name].state is LinkState.FREE
+            )
 
     def _make(self, name: str, keys: Mapping[str, str]) -> EmbeddedBroker:
         folder = Path(keys["storePathRootDir"]).parent

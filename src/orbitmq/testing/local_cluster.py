@@ -1,7 +1,9 @@
-"""`with LocalCluster() as mq:` is a real name server and real brokers for as long as a test lasts, and all that may happen to them.
+"""`with LocalCluster() as mq:` is a real name server and real brokers for the duration of a test,
+with faults on demand.
 
-They run on an event loop in a thread of their own, so that blocking tests and those with a loop use them alike; every method here blocks
-until it is done. When the `with` block ends, however it ends, thread, ports, processes and files are gone.
+They run on an event loop in a dedicated thread, so that blocking tests and async ones can use them;
+every method here blocks until it is done. When the `with` block ends, for whatever reason, thread,
+ports, processes and files are gone.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from orbitmq.common.clock import Clock, SystemClock
-from orbitmq.common.errors import ConfigurationError, RequestRefused
+from orbitmq.common.errors import ConfigurationError, RequestRefusedError
 from orbitmq.common.topic_names import AUTO_CREATE_TOPIC
 from orbitmq.embedded.cluster import BROKERS_MAX, ClusterSettings, EmbeddedCluster, broker_names
 from orbitmq.protocol.codes import RequestCode, ResponseCode
@@ -23,25 +25,28 @@ from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.topics import CreateTopicRequestHeader
 from orbitmq.remoting.client import ClientConfig, RemotingClient
 from orbitmq.testing.local_brokers import BEHIND_RELAYS, LocalBrokers, Relays
-from orbitmq.testing.loop_thread import LoopThread
+from orbitmq.testing.loop_thread import ClusterLoopThread
 from orbitmq.testing.manual_clock import ManualClock
-from orbitmq.testing.relay import Way
+from orbitmq.testing.relay import LinkState
 from orbitmq.testing.virtual_time import VirtualTimeLoop
 
 QUEUES: Final = 4
-_OWN_KEYS: Final = frozenset({"brokerName", "brokerIP1", "listenPort", "namesrvAddr", "storePathRootDir", "bindAddress"})
+_OWN_KEYS: Final = frozenset(
+    {"brokerName", "brokerIP1", "listenPort", "namesrvAddr", "storePathRootDir", "bindAddress"}
+)
 _READ_AND_WRITE: Final = 6
-_NOT_STARTED: Final = "the cluster is not started, or its end was: use it as `with LocalCluster() as mq:`"
+_NOT_STARTED: Final = "the cluster is not running: use it as `with LocalCluster() as mq:`"
 T = TypeVar("T")
 
 
 class LocalCluster:
     """A name server and brokers on free ports of 127.0.0.1, with a temporary store.
 
-    `brokers`: how many, or their names. `broker`, `name_server_keys`: further keys of their configuration, and of the name server's.
-    `topics`: there from the start, with 4 queues or as many as is said. `processes`: each broker is a process of its own. `partitions`:
-    clients reach brokers by relays, which `partition` cuts. `virtual_clock`: time stands still but for `advance`; a ManualClock given as
-    `clock` says when it begins.
+    `brokers`: their number or names. `broker`, `name_server_keys`: more configuration keys of the
+    brokers and the name server. `topics`: created at the start, with 4 queues or the given number.
+    `processes`: run each broker in its own process. `partitions`: put relays between clients and
+    brokers, which `partition` cuts. `virtual_clock`: time stands still except for `advance`; a
+    ManualClock passed as `clock` sets the start time.
     """
 
     def __init__(
@@ -59,16 +64,32 @@ class LocalCluster:
     ) -> None:
         keys = dict(broker or {})
         if own := _OWN_KEYS & keys.keys():
-            raise ConfigurationError(f"{', '.join(sorted(own))}: LocalCluster sets that itself; leave it out")
+            raise ConfigurationError(
+                f"{', '.join(sorted(own))}: LocalCluster sets this itself: leave it out"
+            )
         if processes and (clock is not None or virtual_clock):
-            raise ConfigurationError("a broker in a process of its own has the machine's clock: leave out processes=True, or the clock")
-        if keys.get("enableShutdownGracefully") == "true" and (isinstance(clock, ManualClock) or virtual_clock):
-            raise ConfigurationError("enableShutdownGracefully: a stop would wait for time that stands still; leave it out, or the clock")
+            raise ConfigurationError(
+                "a broker in its own process uses the machine's clock: leave out processes=True, or"
+                " the clock"
+            )
+        if keys.get("enableShutdownGracefully") == "true" and (
+            isinstance(clock, ManualClock) or virtual_clock
+        ):
+            raise ConfigurationError(
+                "enableShutdownGracefully: a stop would wait for a clock that stands still: leave"
+                " it out, or the clock"
+            )
         if isinstance(topics, str):
-            raise ConfigurationError(f"topics={topics!r}: give a list of names, or names with their numbers of queues")
+            raise ConfigurationError(
+                f"topics={topics!r}: give a list of names, or a dict of names to queue counts"
+            )
         self.brokers = _names(brokers)
-        self.clock = clock or (ManualClock(SystemClock().now_ms()) if virtual_clock else SystemClock())
-        self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, QUEUES)
+        self.clock = clock or (
+            ManualClock(SystemClock().now_ms()) if virtual_clock else SystemClock()
+        )
+        self._topics = (
+            dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, QUEUES)
+        )
         behind = (BEHIND_RELAYS,) if partitions else ()
         self._settings = ClusterSettings(
             name_server_port=name_server_port,
@@ -78,12 +99,12 @@ class LocalCluster:
             name_server=dict(name_server_keys or {}),
         )
         self._processes, self._partitions = processes, partitions
-        self._thread: LoopThread | None = None
+        self._thread: ClusterLoopThread | None = None
         self._cluster: EmbeddedCluster | None = None
         self._starting: asyncio.Task[None] | None = None
         self._relays: Mapping[str, Relays] = {}
 
-    # -- life
+    # -- lifecycle
 
     def __enter__(self) -> Self:
         starting = self._begin()
@@ -114,79 +135,90 @@ class LocalCluster:
             stopping = thread.submit(self._stop())
             try:
                 await asyncio.shield(asyncio.wrap_future(stopping))
-            finally:  # also when nobody wants to wait
+            finally:  # also if cancelled
                 _end(thread, stopping)
 
-    # -- where it is
+    # -- addresses
 
     @property
     def name_server(self) -> str:
-        """What clients are given: 127.0.0.1:port."""
+        """The name server address for clients: 127.0.0.1:port."""
         return self._started.name_server_address
 
     def broker_address(self, name: str | None = None) -> str:
-        """Where clients reach a broker: the first, without a name."""
+        """Return the address at which clients reach a broker, by default the first."""
         return self._started.address(self._chosen(name)[0])
 
     def store(self, name: str | None = None) -> Path:
-        """The folder in which a broker keeps everything: the first, without a name."""
+        """Return the store folder of a broker, by default the first."""
         return self._started.store_of(self._chosen(name)[0])
 
-    # -- what happens to it: to all brokers, without a name
+    # -- faults and changes; without a name, to all brokers
 
     def create_topic(self, topic: str, queues: int = QUEUES) -> None:
-        """Make a topic, with so many queues on each broker that runs; clients find it at once."""
+        """Create a topic with that many queues on each running broker; clients find it at once."""
         self._do(lambda: self._create_topics({topic: queues}))
 
     def stop_broker(self, name: str | None = None) -> None:
-        """Stop a broker as an operator does: it leaves the name server, and everything is on disk."""
+        """Stop a broker cleanly: it unregisters, and everything is flushed."""
         for each in self._chosen(name):
             self._do(partial(self._started.stop_broker, each))
 
     def kill(self, name: str | None = None) -> None:
-        """Let a broker die: its connections break, nobody hears of it, and what was not flushed to disk is lost.
+        """Crash a broker: its connections break, it does not unregister, and unflushed data is
+        lost.
 
-        With `processes` it is a SIGKILL: then the system keeps what was written, flushed or not.
+        With `processes` it is a SIGKILL: then the operating system keeps what was written, flushed
+        or not.
         """
         for each in self._chosen(name):
             self._do(partial(self._started.kill_broker, each))
 
     def restart(self, name: str | None = None) -> None:
-        """Start a broker again on its store and its port, after it was stopped or killed; one that runs is stopped first."""
+        """Start a stopped or killed broker on its store and ports; stop a running one first."""
         self.stop_broker(name)
         for each in self._chosen(name):
             self._do(partial(self._started.start_broker, each))
 
-    def partition(self, name: str | None = None, *, reset: bool = False) -> AbstractContextManager[object]:
-        """Cut clients off from a broker, until `heal` or the end of a `with` block: nothing arrives, and nobody is told.
+    def partition(
+        self, name: str | None = None, *, reset: bool = False
+    ) -> AbstractContextManager[object]:
+        """Cut clients off from a broker until `heal` or the end of a `with` block; traffic stops
+        silently.
 
-        With `reset` connections are reset, and new ones refused. Name server and broker still hear each other.
+        With `reset`, connections are reset and new ones refused. Name server and broker still reach
+        each other.
         """
         if not self._partitions:
-            raise ConfigurationError("nothing stands between clients and brokers that could be cut: use LocalCluster(partitions=True)")
+            raise ConfigurationError(
+                "there are no relays between clients and brokers to cut: use"
+                " LocalCluster(partitions=True)"
+            )
         if self._thread is None:
             raise RuntimeError(_NOT_STARTED)
-        self._set_way(name, Way.RESET if reset else Way.SILENT)
+        self._set_state(name, LinkState.RESET if reset else LinkState.SILENT)
         healing = ExitStack()
         healing.callback(self.heal, name)
         return healing
 
     def heal(self, name: str | None = None) -> None:
-        """End partitions; what waited arrives."""
-        self._set_way(name, Way.FREE)
+        """End partitions; held traffic is delivered."""
+        self._set_state(name, LinkState.FREE)
 
     def advance(self, seconds: float) -> None:
-        """Let so much time pass for name server and brokers: what is due by then happens, in its order."""
+        """Advance the clock of name server and brokers; everything due by then happens in order."""
         self.advance_ms(round(seconds * 1000))
 
     def advance_ms(self, elapsed_ms: int) -> None:
-        """The same in milliseconds."""
+        """Advance the clock in milliseconds."""
         loop = self._own_thread.loop
         if not isinstance(loop, VirtualTimeLoop):
-            raise ConfigurationError("this cluster lives in real time: use LocalCluster(virtual_clock=True)")
+            raise ConfigurationError(
+                "this cluster runs in real time: use LocalCluster(virtual_clock=True)"
+            )
         self._do(partial(loop.advance, elapsed_ms))
 
-    # -- behind it
+    # -- internals
 
     @property
     def _started(self) -> EmbeddedCluster:
@@ -195,7 +227,7 @@ class LocalCluster:
         return self._cluster
 
     @property
-    def _own_thread(self) -> LoopThread:
+    def _own_thread(self) -> ClusterLoopThread:
         if self._thread is None:
             raise RuntimeError(_NOT_STARTED)
         return self._thread
@@ -204,7 +236,9 @@ class LocalCluster:
         if name is None:
             return self.brokers
         if name not in self.brokers:
-            raise ValueError(f"there is no broker {name!r} here, but {', '.join(self.brokers)}")
+            raise ValueError(
+                f"there is no broker {name!r}; the brokers are {', '.join(self.brokers)}"
+            )
         return (name,)
 
     def _do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -212,13 +246,17 @@ class LocalCluster:
 
     def _begin(self) -> Future[None]:
         if self._thread is not None:
-            raise RuntimeError("the cluster is started already")
+            raise RuntimeError("the cluster is already started")
         local = LocalBrokers(self.clock, processes=self._processes, partitions=self._partitions)
         self._relays = local.relays
         self._cluster = EmbeddedCluster(self._settings, self.clock, local.make)
         clock = self.clock
-        make_loop = (lambda: VirtualTimeLoop(clock, local.clock_moved)) if isinstance(clock, ManualClock) else asyncio.new_event_loop
-        self._thread = LoopThread("orbitmq-cluster", make_loop)
+        make_loop = (
+            (lambda: VirtualTimeLoop(clock, local.clock_moved))
+            if isinstance(clock, ManualClock)
+            else asyncio.new_event_loop
+        )
+        self._thread = ClusterLoopThread("orbitmq-cluster", make_loop)
         return self._thread.submit(self._start(self._cluster))
 
     async def _start(self, cluster: EmbeddedCluster) -> None:
@@ -228,7 +266,7 @@ class LocalCluster:
 
     async def _stop(self) -> None:
         cluster = self._cluster
-        assert cluster is not None, "the thread comes with it"
+        assert cluster is not None, "the thread exists only with a cluster"
         if self._starting is not None:
             await asyncio.wait([self._starting])
         await cluster.stop()
@@ -241,19 +279,23 @@ class LocalCluster:
         async with RemotingClient(ClientConfig(), self.clock) as client:
             for name in self._started.running:
                 address = self._started.address(name)
-                if self._partitions:  # administration has a way of its own
+                if self._partitions:  # administration bypasses the relays
                     address = address.replace(self._settings.host, BEHIND_RELAYS)
-                for answer in await asyncio.gather(*(client.invoke(address, request) for request in requests)):
+                for answer in await asyncio.gather(
+                    *(client.invoke(address, request) for request in requests)
+                ):
                     if answer.code != ResponseCode.SUCCESS:
-                        raise RequestRefused(answer.code, f"{name} does not make the topic: {answer.remark}")
+                        raise RequestRefusedError(
+                            answer.code, f"{name} refused to create the topic: {answer.remark}"
+                        )
 
-    def _set_way(self, name: str | None, way: Way) -> None:
+    def _set_state(self, name: str | None, state: LinkState) -> None:
         for each in self._chosen(name):
             if each in self._relays:
-                self._do(partial(self._relays[each].set_way, way))
+                self._do(partial(self._relays[each].set_state, state))
 
 
-def _end(thread: LoopThread, stopping: Future[None]) -> None:
+def _end(thread: ClusterLoopThread, stopping: Future[None]) -> None:
     try:
         stopping.result()
     finally:
@@ -263,10 +305,14 @@ def _end(thread: LoopThread, stopping: Future[None]) -> None:
 def _names(brokers: int | Sequence[str]) -> tuple[str, ...]:
     if isinstance(brokers, int):
         if not 1 <= brokers <= BROKERS_MAX:
-            raise ConfigurationError(f"brokers={brokers}: there may be 1 to {BROKERS_MAX}, or as many as names are given")
+            raise ConfigurationError(
+                f"brokers={brokers}: give a number from 1 to {BROKERS_MAX}, or a list of names"
+            )
         return tuple(broker_names(brokers))
     if isinstance(brokers, str) or not brokers or len(set(brokers)) < len(brokers):
-        raise ConfigurationError(f"brokers={brokers!r}: give their number, or a list of names that differ")
+        raise ConfigurationError(
+            f"brokers={brokers!r}: give their number, or a list of distinct names"
+        )
     return tuple(brokers)
 
 

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, so that blocking callers and other loops can use what runs on it.
+"""An event loop in a dedicated thread, usable by blocking callers and by other loops.
 
 Invariant: after `close` the thread has ended, its tasks were cancelled, and the loop is closed.
 """
@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class LoopThread:
-    """From its making to `close`."""
+class ClusterLoopThread:
+    """Runs the event loop of a local cluster in a thread, from construction to `close`."""
 
-    def __init__(self, name: str, make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
+    def __init__(
+        self, name: str, make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    ) -> None:
         self.loop = make_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -27,7 +29,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def close(self) -> None:
-        """Cancel what still runs, and end."""
+        """Cancel running tasks, and end the thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
 

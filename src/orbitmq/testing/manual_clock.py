@@ -1,10 +1,10 @@
-"""A clock that moves only when it is told to."""
+"""A clock that moves only on request."""
 
 from __future__ import annotations
 
 
 class ManualClock:
-    """A `Clock` for tests: both readings move by `advance_ms`, the wall clock alone by `set_wall_ms`."""
+    """A `Clock` for tests: `advance_ms` moves both readings, `set_wall_ms` only the wall clock."""
 
     __slots__ = ("_monotonic_ms", "_wall_ms")
 
@@ -19,12 +19,14 @@ class ManualClock:
         return self._monotonic_ms
 
     def advance_ms(self, elapsed_ms: int) -> None:
-        """Let `elapsed_ms` pass."""
+        """Advance both clocks."""
         if elapsed_ms < 0:
-            raise ValueError(f"time cannot pass backwards: {elapsed_ms} ms; set_wall_ms makes the wall clock jump")
+            raise ValueError(
+                f"time cannot go backwards: {elapsed_ms} ms; use set_wall_ms to move the wall clock"
+            )
         self._wall_ms += elapsed_ms
         self._monotonic_ms += elapsed_ms
 
     def set_wall_ms(self, now_ms: int) -> None:
-        """Make the wall clock jump, as an operator or NTP does; no time passes."""
+        """Set the wall clock, as an operator or NTP does; the monotonic clock stays."""
         self._wall_ms = now_ms

@@ -1,6 +1,8 @@
-"""The pytest plug-in: fixtures `mq`, a cluster for one test, and `mq_session`, one for all tests that ask for it.
+"""The pytest plug-in: the fixture `mq` is a cluster for one test, `mq_session` one for the whole
+session.
 
-Found by its entry point in every project that OrbitMQ is installed for, so it costs nothing until a fixture is used.
+Its entry point loads it in every project in which OrbitMQ is installed, so it costs nothing until a
+fixture is used.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ import pytest
 if TYPE_CHECKING:
     from orbitmq.testing.local_cluster import LocalCluster
 
-_MARKER = "orbitmq(**options): what the fixture `mq` gives to LocalCluster, as brokers=2 or topics={'orders': 4}"
+_MARKER = (
+    "orbitmq(**options): LocalCluster options of the fixture `mq`, such as brokers=2 or"
+    " topics={'orders': 4}"
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -22,13 +27,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def mq(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
-    """A name server and a broker for this test alone; `@pytest.mark.orbitmq(...)` says what else they should be."""
+    """A name server and a broker for this test alone; `@pytest.mark.orbitmq(...)` sets options."""
     from orbitmq.testing.local_cluster import LocalCluster
 
     options: dict[str, object] = {}
-    for marker in reversed(list(request.node.iter_markers("orbitmq"))):  # the nearest counts
+    for marker in reversed(list(request.node.iter_markers("orbitmq"))):  # the closest marker wins
         if marker.args:
-            raise pytest.UsageError(f"orbitmq takes names with values, as orbitmq(brokers=2), not {marker.args[0]!r}")
+            raise pytest.UsageError(
+                "the orbitmq marker takes keyword arguments, such as orbitmq(brokers=2), not"
+                f" {marker.args[0]!r}"
+            )
         options |= marker.kwargs
     with LocalCluster(**options) as cluster:  # type: ignore[arg-type]
         yield cluster
@@ -36,7 +44,7 @@ def mq(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="session")
 def mq_session() -> Iterator[LocalCluster]:
-    """A name server and a broker that all tests share: give each test topics and groups of its own."""
+    """A name server and a broker that all tests share: use separate topics and groups."""
     from orbitmq.testing.local_cluster import LocalCluster
 
     with LocalCluster() as cluster:

@@ -1,8 +1,9 @@
-"""A relay in front of a server: whoever connects to it talks with the server, unless the way between them is cut.
+"""A TCP relay in front of a server that can be cut: it forwards bytes while the link is free.
 
-Cut in silence, it takes nothing and passes nothing on: bytes wait until the way is free again, as they do when a network loses packets.
-The system may still complete a new connection; nothing is heard on it. Cut by resets, connections are reset and new ones refused.
-Knows bytes only. Thread rule: the thread of the loop.
+A silent cut neither reads nor forwards: bytes are held until the link is free again, as when a
+network loses packets. The operating system may still complete a new connection, on which nothing
+arrives. A reset cut resets connections and refuses new ones. Knows bytes only. Thread rule: use it
+only on the loop's thread.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import Final
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 _READ_SIZE: Final = 1 << 16
-_PASSES_AT_CLOSE: Final = 20  # of the loop, for what a server said last
+_PASSES_AT_CLOSE: Final = 20  # loop iterations to forward the server's last bytes
 
 
-class Way(enum.Enum):
-    """What becomes of bytes."""
+class LinkState(enum.Enum):
+    """What happens to traffic."""
 
     FREE = "free"
     SILENT = "silent"
@@ -28,11 +29,14 @@ class Way(enum.Enum):
 
 
 class Relay:
-    """From `open` to `close`: from a port of `host` to the same port of `server`. How the way is stays when it is opened again."""
+    """A relay from a port of `host` to the same port of `server`, from `open` to `close`.
+
+    Its link state survives a reopen.
+    """
 
     def __init__(self, host: str, server: str, port: int) -> None:
         self._here, self._there = (host, port), (server, port)
-        self._way = Way.FREE
+        self._state = LinkState.FREE
         self._is_free = asyncio.Event()
         self._is_free.set()
         self._is_open = False
@@ -40,35 +44,35 @@ class Relay:
         self._connections: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
-        """Let peers connect, if the way is not cut by resets."""
+        """Accept connections, unless the link is reset."""
         self._is_open = True
         self._listen()
 
     async def close(self) -> None:
-        """Let nobody connect any more, pass on what the server said last, and reset the rest."""
+        """Stop accepting, forward the server's last bytes, and reset the remaining connections."""
         self._is_open = False
         self._listen()
         for _ in range(_PASSES_AT_CLOSE):
             await asyncio.sleep(0)
         await self._reset()
 
-    async def set_way(self, way: Way) -> None:
-        """Cut the way, or make it free."""
-        self._way = way
-        if way is Way.FREE:
+    async def set_state(self, state: LinkState) -> None:
+        """Cut or free the link."""
+        self._state = state
+        if state is LinkState.FREE:
             self._is_free.set()
         else:
             self._is_free.clear()
         self._listen()
-        if way is Way.RESET:
+        if state is LinkState.RESET:
             await self._reset()
 
     def _listen(self) -> None:
-        """Have a listener, and accept what comes to it, as open and way say."""
+        """Open or close the listener, and accept or not, according to the state."""
         loop = asyncio.get_running_loop()
         if self._listener is not None:
             loop.remove_reader(self._listener)
-        if not self._is_open or self._way is Way.RESET:
+        if not self._is_open or self._state is LinkState.RESET:
             if self._listener is not None:
                 self._listener.close()
                 self._listener = None
@@ -76,13 +80,13 @@ class Relay:
         if self._listener is None:
             self._listener = socket.create_server(self._here, backlog=128)
             self._listener.setblocking(False)
-        if self._way is Way.FREE:
+        if self._state is LinkState.FREE:
             loop.add_reader(self._listener, self._accept, self._listener)
 
     def _accept(self, listener: socket.socket) -> None:
         try:
             peer, _ = listener.accept()
-        except OSError:  # it went before it was accepted
+        except OSError:  # closed before it was accepted
             return
         task = asyncio.get_running_loop().create_task(self._carry(peer))
         self._connections.add(task)
@@ -95,7 +99,7 @@ class Relay:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _carry(self, peer: socket.socket) -> None:
-        """One connection, for as long as the server keeps it."""
+        """Forward one connection for as long as the server keeps it."""
         with peer, socket.socket() as server:
             upward: asyncio.Task[None] | None = None
             try:
@@ -115,7 +119,7 @@ class Relay:
     async def _pass_up(self, peer: socket.socket, server: socket.socket) -> None:
         try:
             await self._pass_on(peer, server)
-        except OSError:  # the peer is gone: so is what the server has to say to it
+        except OSError:  # the peer is gone: stop the server's direction, too
             with contextlib.suppress(OSError):
                 server.shutdown(socket.SHUT_RDWR)
 
@@ -124,7 +128,7 @@ class Relay:
         while True:
             await self._is_free.wait()
             data = await loop.sock_recv(source, _READ_SIZE)
-            await self._is_free.wait()  # the way may have been cut meanwhile
+            await self._is_free.wait()  # the link may have been cut meanwhile
             if not data:
                 sink.shutdown(socket.SHUT_WR)
                 return

@@ -1,9 +1,10 @@
-"""An event loop whose time is that of a clock moved by hand: sleeps, timers and timeouts on it wait for that clock and for no other.
+"""An event loop on virtual time: its sleeps, timers and timeouts follow a manual clock.
 
-Time moves while somebody waits in `advance`, and only when the loop has nothing else to do: from timer to timer, so that things happen in
-their order, each at its time. A long way is gone in strides, or every period of every chore would be lived through: timers of one stride
-are still in their order, and late by a stride at most. Whatever waits by the loop, and reads its time from the clock, needs to know nothing
-of this. Sockets, threads and other processes live in real time: time that moves does not wait for them.
+Time moves only during `advance`, and only when the loop has nothing else to do: from timer to
+timer, so that events happen in order, each at its time. A long advance uses strides, or every
+period of every periodic task would run: timers within a stride stay in order and are late by one
+stride at most. Code that waits by the loop and reads its clock needs no changes. Sockets, threads
+and other processes run in real time: virtual time does not wait for them.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ from typing import Final
 from orbitmq.testing.manual_clock import ManualClock
 
 STRIDES_MAX: Final = 1_000
-STRIDE_MS_MAX: Final = 30_000  # brokers tell name servers that often that they live
-_SETTLE_S: Final = 0.002  # real time for threads to come back with what they were given
-_ROUNDING_MS: Final = 1e-4  # seconds are floats
+STRIDE_MS_MAX: Final = 30_000  # the period in which brokers register with name servers
+_SETTLE_S: Final = 0.002  # real time for threads to return their results
+_ROUNDING_MS: Final = 1e-4  # for seconds as floats
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """See above. `moved` is called after each move of the clock, before anything that is due then."""
+    """An event loop driven by a ManualClock; calls `moved` after each move, before anything then
+    due.
+    """
 
     def __init__(self, clock: ManualClock, moved: Callable[[], object] = lambda: None) -> None:
         self._clock = clock
         self._moved = moved
         self._target_ms = 0
         self._stride_ms = 1
-        self._is_settled = False  # what was under way in threads had its moment
+        self._is_settled = False  # running threads had time to return
         self._arrived: asyncio.Future[None] | None = None
         super().__init__(_Selector(self._real_wait_s))
 
@@ -38,11 +41,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._clock.monotonic_ms() / 1000
 
     async def advance(self, elapsed_ms: int) -> None:
-        """Let time pass; what is due by then has happened when this returns, as far as the loop does it."""
+        """Advance time; when this returns, the loop has run everything due by then."""
         if elapsed_ms < 0:
-            raise ValueError(f"time cannot pass backwards: {elapsed_ms} ms")
+            raise ValueError(f"time cannot go backwards: {elapsed_ms} ms")
         if self._arrived is not None:
-            raise RuntimeError("time is being moved already: wait until that call of advance is back")
+            raise RuntimeError("time is already being advanced: wait for that call of advance")
         self._stride_ms = min(elapsed_ms // STRIDES_MAX, STRIDE_MS_MAX)
         self._target_ms = self._clock.monotonic_ms() + elapsed_ms
         self._is_settled = False
@@ -53,7 +56,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             self._arrived = None
 
     def _real_wait_s(self, timer_s: float | None) -> float | None:
-        """How long to wait for sockets and threads when nothing is ready and the next timer, if there is any, is so far away."""
+        """Return how long to wait for sockets and threads when nothing is ready and the next timer,
+        if any, is `timer_s` away.
+        """
         if self._arrived is None or self._arrived.done():
             return None
         if not self._is_settled:
@@ -72,7 +77,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 class _Selector(selectors.DefaultSelector):
-    """Asks how long to wait in real time."""
+    """Determines the real time to wait before each select."""
 
     def __init__(self, real_wait_s: Callable[[float | None], float | None]) -> None:
         super().__init__()

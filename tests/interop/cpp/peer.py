@@ -1,8 +1,10 @@
-"""`python peer.py NAMESRV [ACCESS_KEY SECRET]`: Apache's C++ client does what the JSON lines of its input say, and tells by JSON lines.
+"""`python peer.py NAMESRV [ACCESS_KEY SECRET]`: Apache's C++ client does what the JSON lines of its
+input say, and tells by JSON lines.
 
-By the library in the wheel that `requirements.txt` names. Its orders are those of `go/orders.go` that the library can do: send, transact,
-consume (by tags; how often a message may come again is the group's own) and leave. A process of its own, which ends by force with its
-input: the library starts threads that neither a fork nor the end of an interpreter expects.
+By the library in the wheel that `requirements.txt` names. Its orders are those of `go/orders.go`
+that the library can do: send, transact, consume (by tags; how often a message may come again is the
+group's own) and leave. A process of its own, which ends by force with its input: the library starts
+threads that neither a fork nor the end of an interpreter expects.
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ from rocketmq.ffi import dll
 Order = dict[str, Any]
 
 TIMEOUT_MS = 10_000
-STATES = {"commit": TransactionStatus.COMMIT, "rollback": TransactionStatus.ROLLBACK, "unknown": TransactionStatus.UNKNOWN}
+STATES = {
+    "commit": TransactionStatus.COMMIT,
+    "rollback": TransactionStatus.ROLLBACK,
+    "unknown": TransactionStatus.UNKNOWN,
+}
 
 _printing = threading.Lock()
 
@@ -34,7 +40,9 @@ def tell(event: str, **members: object) -> None:
 
 
 class Transactions:
-    """The producer of a group, and how each of its transactions ends: at once, then each time that it is asked; the last one again."""
+    """The producer of a group, and how each of its transactions ends: at once, then each time that
+    it is asked; the last one again.
+    """
 
     def __init__(self, group: str) -> None:
         self.answers: dict[str, list[str]] = {}
@@ -60,7 +68,9 @@ class Transactions:
 
 
 class Peer:
-    """What one process has of the client: a producer and a consumer for each group, made when it is first needed."""
+    """What one process has of the client: a producer and a consumer for each group, made when it is
+    first needed.
+    """
 
     def __init__(self, name_server: str, credentials: list[str]) -> None:
         self._name_server = name_server
@@ -86,7 +96,9 @@ class Peer:
     def send(self, order: Order) -> None:
         group = order["group"]
         if group not in self._producers:
-            self._producers[group] = self._started_producer(client.Producer(group, timeout=TIMEOUT_MS), group)
+            self._producers[group] = self._started_producer(
+                client.Producer(group, timeout=TIMEOUT_MS), group
+            )
         result = self._producers[group].send_sync(message_of(order))
         tell("sent", key=order["key"], ok=result.status == client.SendStatus.OK, id=result.msg_id)
 
@@ -98,11 +110,23 @@ class Peer:
         transactions = self._transactions[group]
         transactions.answers[order["key"]] = order["states"]
         transactions.others = order.get("others", transactions.others)
-        result = transactions.producer.send_message_in_transaction(message_of(order), transactions.execute)
-        tell("transacted", key=order["key"], ok=result.status == client.SendStatus.OK, id=result.msg_id)
+        result = transactions.producer.send_message_in_transaction(
+            message_of(order), transactions.execute
+        )
+        tell(
+            "transacted",
+            key=order["key"],
+            ok=result.status == client.SendStatus.OK,
+            id=result.msg_id,
+        )
 
     def consume(self, order: Order) -> None:
-        group, failures, calls, counting = order["group"], order.get("failures", {}), Counter[str](), threading.Lock()
+        group, failures, calls, counting = (
+            order["group"],
+            order.get("failures", {}),
+            Counter[str](),
+            threading.Lock(),
+        )
 
         def listener(got: Any) -> Any:
             key = got.keys.decode()
@@ -114,7 +138,11 @@ class Peer:
             with counting:
                 calls[key] += 1
                 is_done = calls[key] > failures.get(key, 0)
-            return client.ConsumeStatus.CONSUME_SUCCESS if is_done else client.ConsumeStatus.RECONSUME_LATER
+            return (
+                client.ConsumeStatus.CONSUME_SUCCESS
+                if is_done
+                else client.ConsumeStatus.RECONSUME_LATER
+            )
 
         made = client.PushConsumer(group, orderly=order.get("orderly", False))
         made.set_instance_name(group)

@@ -1,8 +1,10 @@
-"""Ends processes of Spark from inside, at points that a test names: Python imports it at its start wherever this folder is on its path.
+"""Kills processes of Spark from inside at points that a test names. Python imports this module at
+start-up if its folder is on the path.
 
-`FAULTS` is a list of `point@occurrence=victim`: the victim of a point that is come to for the so-manieth time is SIGKILLed. Victims are
-`worker`, which is this process, and `driver`: Spark's Java, the command that started it, and this process. `FAULT_MARKS` is a folder in
-which processes count together how often they came to a point, so that nothing is killed twice.
+`FAULTS` is a list of `point@occurrence=victim`: when the point is reached for that time, the victim
+is SIGKILLed. Victims are `worker`, which is this process, and `driver`: Spark's Java, the command
+that started it, and this process. In the folder `FAULT_MARKS` all processes together count how
+often a point was reached, so that nothing is killed twice.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any, ClassVar
 
 
 def come_to(point: str) -> None:
-    """Kill, if a test wants that here and now."""
+    """Kill the victim if a test requests it at this point and occurrence."""
     for fault in filter(None, os.environ.get("FAULTS", "").split(",")):
         place, victim = fault.split("=")
         name, occurrence = place.split("@")
@@ -42,7 +44,7 @@ def _count(point: str) -> int:
 
 
 def _java() -> int:
-    """The Java that this process is a child of, or a grandchild."""
+    """Return the Java that is a parent or grandparent of this process."""
     pid = os.getppid()
     while (status := Path(f"/proc/{pid}/status").read_text().splitlines())[0].split()[1] != "java":
         pid = next(int(line.split()[1]) for line in status if line.startswith("PPid:"))
@@ -68,8 +70,10 @@ def _after(method: Callable[..., Any], point: str) -> Callable[..., Any]:
     return wrapped
 
 
-def _within_results(method: Callable[..., Iterator[Any]], point: str) -> Callable[..., Iterator[Any]]:
-    """Come to the point when something was handed out already."""
+def _within_results(
+    method: Callable[..., Iterator[Any]], point: str
+) -> Callable[..., Iterator[Any]]:
+    """Reach the point after each result."""
 
     @wraps(method)
     def wrapped(*args: Any) -> Iterator[Any]:
@@ -106,17 +110,23 @@ def _in_staging(module: ModuleType) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Puts points into modules when they are imported."""
+    """Instruments modules when they are imported."""
 
     _changes: ClassVar = {
-        "orbitmq.spark.stream_reader": _in_reader,
-        "orbitmq.spark.stream_writer": _in_writer,
-        "orbitmq.spark.transaction_log": _in_transaction_log,
-        "orbitmq.spark.staging": _in_staging,
+        "orbitmq.spark.source.stream_reader": _in_reader,
+        "orbitmq.spark.sink.stream_writer": _in_writer,
+        "orbitmq.spark.sink.transaction_log": _in_transaction_log,
+        "orbitmq.spark.sink.staging": _in_staging,
     }
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if fullname not in self._changes or (spec := PathFinder.find_spec(fullname, path)) is None or spec.loader is None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if (
+            fullname not in self._changes
+            or (spec := PathFinder.find_spec(fullname, path)) is None
+            or spec.loader is None
+        ):
             return None
         loader, change = spec.loader, self._changes[fullname]
         execute = loader.exec_module

@@ -1,4 +1,6 @@
-"""The audit log within its limit: every refusal has a line or is in a count, however many there are."""
+"""The audit log within its limit: every refusal has a line or is in a count, however many there
+are.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,17 @@ def test_a_clock_that_is_set_back_forgets_nothing() -> None:
 
 
 @pytest.mark.parametrize("is_refused_again", [True, False])
-def test_what_was_left_out_is_told_when_the_period_is_over(is_refused_again: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_was_left_out_is_told_when_the_period_is_over(
+    is_refused_again: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     now_ms = 0
     audit = Audit(lambda: now_ms)
     for port in range(1_000, 2_000):
         audit.denied(f"10.0.0.1:{port}", "access_denied from=%s", port)
     audit.tick()
-    assert [record.getMessage() for record in caplog.records] == [f"access_denied from={1_000 + number}" for number in range(LINES_MAX)]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"access_denied from={1_000 + number}" for number in range(LINES_MAX)
+    ]
     caplog.clear()
     now_ms = PERIOD_MS
     if is_refused_again:

@@ -1,4 +1,4 @@
-"""The blocking clients can what the async ones can, by the same names and arguments."""
+"""The blocking clients have the methods of the async ones, with the same arguments."""
 
 from __future__ import annotations
 
@@ -20,10 +20,26 @@ from orbitmq.admin.offsets import OffsetOperations
 from orbitmq.admin.topics import TopicOperations
 from orbitmq.blocking import admin as nouns
 
-# What sessions and brokers call, and not applications.
+# Called by sessions and brokers, not by applications.
 _INNER = {
-    *("producer_group", "consumer_data", "topics", "routes_changed", "serves", "send_outgoing", "new_ids"),
-    *("queues_changed", "rebalance_soon", "reset_offsets", "committed_offsets", "running_info", "consume_directly"),
+    *(
+        "producer_group",
+        "consumer_data",
+        "topics",
+        "routes_changed",
+        "serves",
+        "send_outgoing",
+        "new_ids",
+    ),
+    *(
+        "queues_changed",
+        "rebalance_soon",
+        "refused",
+        "reset_offsets",
+        "committed_offsets",
+        "running_info",
+        "consume_directly",
+    ),
     *("half_properties", "send_half", "end_of", "end", "master_of"),
 }
 _FACES: list[tuple[type, type, set[str]]] = [
@@ -41,18 +57,25 @@ _FACES: list[tuple[type, type, set[str]]] = [
     (GroupOperations, nouns.Groups, set()),
     (OffsetOperations, nouns.Offsets, set()),
     (DeadLetterOperations, nouns.DeadLetters, set()),
-    (MessageOperations, nouns.Messages, {"follow"}),  # without end, and with another end than its consumer's: a pull consumer does that
+    # `follow` never ends; blocking programs use a pull consumer instead.
+    (MessageOperations, nouns.Messages, {"follow"}),
 ]
 
 
-@pytest.mark.parametrize(("behind", "face", "left_out"), _FACES, ids=lambda value: getattr(value, "__qualname__", ""))
-def test_a_blocking_client_has_every_method_of_its_async_one(behind: type, face: type, left_out: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("behind", "face", "left_out"), _FACES, ids=lambda value: getattr(value, "__qualname__", "")
+)
+def test_a_blocking_client_has_every_method_of_its_async_one(
+    behind: type, face: type, left_out: set[str]
+) -> None:
     names = {name for name in dir(behind) if not name.startswith("_")} - left_out
     assert names <= set(dir(face)), "is there a method that only the async client has?"
     for name in names - {"start", "close"}:
         method = inspect.getattr_static(behind, name)
         if inspect.isfunction(method):
-            assert list(inspect.signature(getattr(face, name)).parameters) == list(inspect.signature(method).parameters)
+            assert list(inspect.signature(getattr(face, name)).parameters) == list(
+                inspect.signature(method).parameters
+            )
 
 
 @pytest.mark.parametrize("module", [orbitmq, blocking], ids=["orbitmq", "blocking"])
@@ -65,6 +88,11 @@ def test_every_public_name_is_there(module: object) -> None:
 
 
 def test_importing_the_package_loads_no_client() -> None:
-    program = "import sys, orbitmq; print(sorted(name for name in sys.modules if name.startswith('orbitmq.')))"
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    program = (
+        "import sys, orbitmq; print(sorted(name for name in sys.modules if"
+        " name.startswith('orbitmq.')))"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
     assert output == "['orbitmq.kernels', 'orbitmq.version']\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_room import BrokerRoom
+from support.broker.socketless import BrokerRoom
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from orbitmq import kernels
 from orbitmq.cli.main import NOUNS, cli
-from orbitmq.common.errors import RemoteUnavailable
+from orbitmq.common.errors import RemoteUnavailableError
 from orbitmq.version import __version__
 
 
@@ -23,13 +23,30 @@ def test_the_version_names_release_kernels_and_python() -> None:
     result = run("--version")
     assert result.exit_code == 0
     python = ".".join(str(part) for part in sys.version_info[:3])
-    assert result.stdout == f"orbitmq {__version__} (Apache RocketMQ 5.5.0 protocol, kernels {kernels.mode()}, Python {python})\n"
+    assert (
+        result.stdout
+        == f"orbitmq {__version__} (Apache RocketMQ 5.5.0 protocol, kernels {kernels.mode()},"
+        f" Python {python})\n"
+    )
 
 
 def test_the_version_loads_nothing_that_is_slow() -> None:
-    program = "import sys; from orbitmq.cli.main import cli; cli(['--version'], standalone_mode=False); print(sorted(sys.modules))"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    for slow in ("asyncio", "ssl", "rich", "yaml", "cryptography", "orbitmq.common.config", "orbitmq.remoting.client"):
+    program = (
+        "import sys; from orbitmq.cli.main import cli; cli(['--version'], standalone_mode=False);"
+        " print(sorted(sys.modules))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    for slow in (
+        "asyncio",
+        "ssl",
+        "rich",
+        "yaml",
+        "cryptography",
+        "orbitmq.common.config",
+        "orbitmq.remoting.client",
+    ):
         assert f"'{slow}'" not in loaded
 
 
@@ -39,7 +56,10 @@ def commands() -> list[list[str]]:
     found: list[list[str]] = [[]]
     for noun in NOUNS:
         group = importlib.import_module(f"orbitmq.cli.{noun}").group
-        found += [[noun], *([noun, verb] for verb in getattr(group, "commands", ()))]  # some nouns are a command themselves
+        found += [
+            [noun],
+            *([noun, verb] for verb in getattr(group, "commands", ())),
+        ]  # some nouns are a command themselves
     return found
 
 
@@ -48,7 +68,9 @@ def test_every_command_has_help_and_every_verb_an_example(command: list[str]) ->
     result = run(*command, "--help")
     assert result.exit_code == 0
     if len(command) == 2:
-        assert re.search(rf"Examples?:\n.*orbitmq {' '.join(command)}", result.stdout, re.DOTALL), result.stdout
+        assert re.search(rf"Examples?:\n.*orbitmq {' '.join(command)}", result.stdout, re.DOTALL), (
+            result.stdout
+        )
 
 
 def test_every_noun_says_the_same_in_both_helps() -> None:
@@ -70,7 +92,9 @@ def test_a_server_that_cannot_be_reached_is_3_and_one_message() -> None:
     result = run("cluster", "list", "-n", "127.0.0.1:1")
     assert result.exit_code == 3
     assert re.fullmatch(
-        r"orbitmq: no name server answers: cannot connect to 127\.0\.0\.1:1: .*; is a server running there\?\n", result.stderr
+        r"orbitmq: no name server answers: cannot connect to 127\.0\.0\.1:1: .*; is a server"
+        r" running there\?\n",
+        result.stderr,
     )
 
 
@@ -86,4 +110,4 @@ def test_an_address_that_is_none_is_1() -> None:
 
 def test_debug_shows_the_error_itself() -> None:
     result = run("--debug", "cluster", "list", "-n", "127.0.0.1:1")
-    assert isinstance(result.exception, RemoteUnavailable)
+    assert isinstance(result.exception, RemoteUnavailableError)

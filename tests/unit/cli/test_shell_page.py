@@ -12,7 +12,9 @@ import pytest
 from orbitmq.cli.main import cli
 
 PAGE = Path(__file__).parents[3] / "docs" / "shell.md"
-COMMANDS = re.findall(r"^(?:date \| )?orbitmq (.+?)(?:\s+#.*| \| jq.*)?$", PAGE.read_text(), re.MULTILINE)
+COMMANDS = re.findall(
+    r"^(?:date \| )?orbitmq (.+?)(?:\s+#.*| \| jq.*)?$", PAGE.read_text(), re.MULTILINE
+)
 
 
 @pytest.mark.parametrize("text", COMMANDS)

@@ -1,4 +1,4 @@
-"""Threads of the application's functions: as many as are needed, and none that keeps a process alive."""
+"""The daemon pool: threads on demand, none of which keeps the process alive."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import threading
 
 import pytest
 
-from orbitmq.client.daemon_pool import DaemonPool
+from orbitmq.client.background import DaemonPool
 
 
-def test_functions_run_side_by_side_in_no_more_threads_than_allowed_and_idle_ones_are_used_again() -> None:
+def test_functions_run_side_by_side_in_no_more_threads_than_allowed_and_idle_ones_are_used_again() -> (
+    None
+):
     async def main() -> None:
         pool, meeting = DaemonPool(2, "pool"), threading.Barrier(2)
 
@@ -25,7 +27,10 @@ def test_functions_run_side_by_side_in_no_more_threads_than_allowed_and_idle_one
         assert {await pool.run(threading.current_thread) for _ in range(5)} == {found}
         assert found.name == "pool_0"
         assert found.daemon
-        assert set(await asyncio.gather(*(pool.run(meet) for _ in range(6)))) == {"pool_0", "pool_1"}
+        assert set(await asyncio.gather(*(pool.run(meet) for _ in range(6)))) == {
+            "pool_0",
+            "pool_1",
+        }
         pool.close()
         await asyncio.to_thread(found.join, 10)
         assert not found.is_alive()
@@ -61,7 +66,7 @@ def test_what_a_function_raises_arrives_and_what_was_not_begun_is_not_called() -
 def test_a_function_that_blocks_does_not_keep_its_process_alive() -> None:
     program = """
         import asyncio, threading
-        from orbitmq.client.daemon_pool import DaemonPool
+        from orbitmq.client.background import DaemonPool
 
         async def main():
             begun = threading.Event()

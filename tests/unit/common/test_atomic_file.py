@@ -1,4 +1,4 @@
-"""A small file is replaced as a whole, whatever happens on the way."""
+"""Small files are replaced atomically, whatever fails on the way."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from typing import Any
 import pytest
 
 from orbitmq.common import atomic_file
-from orbitmq.common.errors import DamagedFile, ProtocolError
+from orbitmq.common.errors import CorruptFileError, ProtocolError
 
 OLDER, OLD, NEW = b'{"v":1}', b'{"v":2}', b'{"v":3}'
 
 
 class PowerLoss(BaseException):
-    """Not an Exception: no handler of the code under test may tidy up after it, as none runs when the power goes."""
+    """A simulated power loss. Not an Exception: no handler of the code under test may clean up
+    after it.
+    """
 
 
 class Steps:
-    """Counts the calls that change the disk, and cuts the power before the n-th one."""
+    """Counts the calls that change the disk, and simulates a power loss before the n-th."""
 
     NAMES = ("open", "fsync", "link", "replace", "unlink")
 
@@ -52,7 +54,9 @@ def prepared(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_write_syncs_the_content_before_the_rename_and_the_directory_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_syncs_the_content_before_the_rename_and_the_directory_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = prepared(tmp_path)
     with monkeypatch.context() as patch:
         steps = Steps(patch)
@@ -91,8 +95,10 @@ def test_a_power_loss_before_any_step_leaves_the_old_or_the_new_content(
         content = atomic_file.read_or_backup(path, json.loads)
         assert content is not None
         seen.add(content["v"])
-        assert content["v"] in ({2, 3} if damage is None else {1, 3}), f"cut before step {cut}, after {steps.calls}"
-        atomic_file.write(path, NEW)  # what the crash left behind is no obstacle
+        assert content["v"] in ({2, 3} if damage is None else {1, 3}), (
+            f"cut before step {cut}, after {steps.calls}"
+        )
+        atomic_file.write(path, NEW)  # leftovers of the crash do not matter
         assert path.read_bytes() == NEW
         if len(steps.calls) < cut:
             break
@@ -101,7 +107,9 @@ def test_a_power_loss_before_any_step_leaves_the_old_or_the_new_content(
     assert seen == ({2, 3} if damage is None else {1, 3})
 
 
-def test_a_full_disk_leaves_the_old_content_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_old_content_and_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = prepared(tmp_path)
 
     def full(descriptor: int) -> None:
@@ -116,7 +124,7 @@ def test_a_full_disk_leaves_the_old_content_and_no_litter(tmp_path: Path, monkey
 
 
 class OneFault:
-    """A disk whose n-th call of those that change it fails."""
+    """A disk whose n-th changing call fails."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fails: int) -> None:
         self._left = fails
@@ -166,7 +174,9 @@ def test_a_write_that_fails_at_any_step_did_not_happen_and_leaves_no_litter(
     assert failures >= 4
 
 
-def test_without_hard_links_the_backup_is_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_hard_links_the_backup_is_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = prepared(tmp_path)
 
     def no_links(*args: object) -> None:
@@ -200,7 +210,11 @@ def test_no_backup_is_kept_when_none_is_wanted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "reason"),
-    [(None, "missing"), (b"", "empty"), (b'{"v":', "damaged (Expecting value: line 1 column 6 (char 5))")],
+    [
+        (None, "missing"),
+        (b"", "empty"),
+        (b'{"v":', "damaged (Expecting value: line 1 column 6 (char 5))"),
+    ],
 )
 def test_the_backup_answers_for_a_file_that_is_not_whole_and_one_line_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: bytes | None, reason: str
@@ -211,16 +225,22 @@ def test_the_backup_answers_for_a_file_that_is_not_whole_and_one_line_says_so(
         path.write_bytes(damage)
     with caplog.at_level(logging.WARNING):
         assert atomic_file.read_or_backup(path, json.loads) == {"v": 1}
-    assert [record.getMessage() for record in caplog.records] == [f"backup_used file={path} reason={reason!r} backup={path}.bak"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"backup_used file={path} reason={reason!r} backup={path}.bak"
+    ]
 
 
-def test_no_content_at_all_is_none_and_silent_only_when_there_never_was_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_content_at_all_is_none_and_silent_only_when_there_never_was_a_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "kvConfig.json"
     assert atomic_file.read_or_backup(path, json.loads) is None
     assert caplog.records == []
     path.touch()
     assert atomic_file.read_or_backup(path, json.loads) is None
-    assert [record.getMessage() for record in caplog.records] == [f"file_without_content file={path} reason='empty' backup='missing'"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"file_without_content file={path} reason='empty' backup='missing'"
+    ]
 
 
 def test_damage_without_a_good_backup_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
@@ -228,9 +248,11 @@ def test_damage_without_a_good_backup_is_an_error_that_says_what_to_do(tmp_path:
         raise ProtocolError("no such bytes")
 
     path = prepared(tmp_path)
-    with pytest.raises(DamagedFile) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         atomic_file.read_or_backup(path, check)
-    assert str(caught.value) == (
-        f"{path} is damaged (no such bytes), and its backup {path}.bak is damaged (no such bytes): "
+    assert (
+        str(caught.value)
+        == f"{path} is damaged (no such bytes), and its backup {path}.bak is damaged (no such"
+        " bytes): "
         "restore one of them, or move both away to start empty"
     )

@@ -44,7 +44,10 @@ def test_an_entry_is_read_as_java_reads_it(text: str, expected: list[tuple[str, 
 
 
 def test_an_entry_knows_the_line_it_begins_on() -> None:
-    assert properties.parse("# c\n\na=1\\\n  2\nb=3") == [Property("a", "12", 3), Property("b", "3", 5)]
+    assert properties.parse("# c\n\na=1\\\n  2\nb=3") == [
+        Property("a", "12", 3),
+        Property("b", "3", 5),
+    ]
 
 
 @pytest.mark.parametrize("value", ["\\u00zz", "\\u12", "\\u"])

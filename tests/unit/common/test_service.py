@@ -1,4 +1,4 @@
-"""Parts are started in order, stopped in reverse, and none is forgotten."""
+"""Parts are started in order and stopped in reverse, without exception."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ import signal
 import pytest
 
 from orbitmq.common import service
-from orbitmq.common.service import Services, StartFailed
+from orbitmq.common.service import Services, StartFailedError
 
 
 class Recorder:
-    """Parts that write down what happens to them."""
+    """Parts that record their starts and stops."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
         self.services = Services()
 
     def part(
-        self, name: str, *, start_error: BaseException | None = None, stop_error: Exception | None = None, is_async: bool = False
+        self,
+        name: str,
+        *,
+        start_error: BaseException | None = None,
+        stop_error: Exception | None = None,
+        is_async: bool = False,
     ) -> None:
         def note(event: str, error: BaseException | None) -> None:
             self.events.append(f"{event} {name}")
@@ -33,7 +38,9 @@ class Recorder:
             note(event, error)
 
         run = note_later if is_async else note
-        self.services.add(name, start=lambda: run("start", start_error), stop=lambda: run("stop", stop_error))
+        self.services.add(
+            name, start=lambda: run("start", start_error), stop=lambda: run("stop", stop_error)
+        )
 
 
 def test_parts_start_in_order_and_stop_in_reverse() -> None:
@@ -54,7 +61,11 @@ def test_parts_start_in_order_and_stop_in_reverse() -> None:
 def test_a_kill_lets_go_of_parts_in_reverse_by_their_own_way_or_by_their_stop() -> None:
     recorder = Recorder()
     recorder.part("a")
-    recorder.services.add("b", stop=lambda: recorder.events.append("stop b"), kill=lambda: recorder.events.append("kill b"))
+    recorder.services.add(
+        "b",
+        stop=lambda: recorder.events.append("stop b"),
+        kill=lambda: recorder.events.append("kill b"),
+    )
     recorder.part("c", is_async=True)
 
     async def life() -> None:
@@ -69,24 +80,31 @@ def test_a_kill_lets_go_of_parts_in_reverse_by_their_own_way_or_by_their_stop() 
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (OSError(98, "Address already in use"), "b did not start: [Errno 98] Address already in use"),
+        (
+            OSError(98, "Address already in use"),
+            "b did not start: [Errno 98] Address already in use",
+        ),
         (KeyError("x"), "b did not start: KeyError: 'x'"),
         (RuntimeError(), "b did not start: RuntimeError"),
     ],
 )
-def test_a_part_that_does_not_start_is_named_and_the_ones_before_it_are_stopped(error: Exception, message: str) -> None:
+def test_a_part_that_does_not_start_is_named_and_the_ones_before_it_are_stopped(
+    error: Exception, message: str
+) -> None:
     recorder = Recorder()
     recorder.part("a")
     recorder.part("b", start_error=error, is_async=True)
     recorder.part("c")
-    with pytest.raises(StartFailed) as caught:
+    with pytest.raises(StartFailedError) as caught:
         asyncio.run(recorder.services.start())
     assert str(caught.value) == message
     assert caught.value.__cause__ is error
     assert recorder.events == ["start a", "start b", "stop a"]
 
 
-def test_a_stop_that_fails_is_logged_and_the_others_are_stopped(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stop_that_fails_is_logged_and_the_others_are_stopped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     recorder = Recorder()
     recorder.part("a", is_async=True)
     recorder.part("b", stop_error=ValueError("stuck"))
@@ -95,10 +113,12 @@ def test_a_stop_that_fails_is_logged_and_the_others_are_stopped(caplog: pytest.L
         await recorder.services.start()
         await recorder.services.stop()
 
-    with pytest.raises(service.StopFailed, match="b: ValueError: stuck"):
+    with pytest.raises(service.StopFailedError, match="b: ValueError: stuck"):
         asyncio.run(life())
     assert recorder.events[2:] == ["stop b", "stop a"]
-    assert [record.getMessage() for record in caplog.records] == ["stop_failed part='b' reason=ValueError: stuck"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "stop_failed part='b' reason=ValueError: stuck"
+    ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -106,7 +126,9 @@ def test_a_signal_ends_a_run_with_a_clean_stop(number: signal.Signals) -> None:
     recorder = Recorder()
     recorder.part("a", is_async=True)
     handler = signal.getsignal(number)
-    asyncio.run(service.run_until_signal(recorder.services, ready=lambda: os.kill(os.getpid(), number)))
+    asyncio.run(
+        service.run_until_signal(recorder.services, ready=lambda: os.kill(os.getpid(), number))
+    )
     assert recorder.events == ["start a", "stop a"]
     assert signal.getsignal(number) == handler
 

@@ -1,4 +1,6 @@
-"""Full collections look at what is new, cycles that were set aside go when everything is looked at."""
+"""Full collections look at what is new, cycles that were set aside go when everything is
+looked at.
+"""
 
 from __future__ import annotations
 
@@ -47,17 +49,49 @@ def test_a_cycle_that_was_set_aside_goes_when_everything_is_looked_at() -> None:
     assert gone() is None
 
 
-@pytest.mark.usefixtures("collector")
-def test_everything_is_looked_at_when_much_more_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(short_collections, "_GROWTH_MIN", 1_000)
-    limit = 2 * gc.get_freeze_count() + 100_000
+def frozen_until(limit: int) -> int:
+    """Freeze cycles and drop them until there are `limit` of them, or some were collected. Returns
+    how many were left.
+    """
     nodes: weakref.WeakSet[Node] = weakref.WeakSet()
-    for _ in range(limit // 10_000 + 20):
+    while len(nodes) < limit:
+        before = len(nodes)
         some = [Node() for _ in range(10_000)]
         nodes.update(some)
         gc.collect()
         del some
-        assert len(nodes) < limit
+        if len(nodes) < before:
+            break
+    return len(nodes)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("collector")
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_everything_is_looked_at_in_an_idle_moment_when_much_more_is_set_aside(
+    monkeypatch: pytest.MonkeyPatch, is_idle: bool
+) -> None:
+    monkeypatch.setattr(short_collections, "_GROWTH_MIN", 1_000)
+    monkeypatch.setattr(short_collections._SetAside, "was_idle", lambda _self: is_idle)
+    node = Node()
+    gone = weakref.ref(node)
+    del node
+    limit = 2 * gc.get_freeze_count() + 20_000
+    assert frozen_until(limit) >= limit, "nothing is collected while requests are served"
+    before = gc.get_freeze_count()
+    short_collections.collect_when_idle()
+    assert (gc.get_freeze_count() < before // 2) == is_idle
+    assert gone() is None or not is_idle
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("collector")
+def test_a_process_that_is_never_idle_looks_at_everything_before_memory_runs_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(short_collections, "_GROWTH_MIN", 1_000)
+    limit = 10 * gc.get_freeze_count() + 100_000
+    assert frozen_until(limit) < limit
 
 
 def test_afterwards_the_collector_is_as_it_was() -> None:

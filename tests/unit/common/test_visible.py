@@ -1,4 +1,4 @@
-"""What peers sent does nothing to a terminal, forges no line and turns no text around."""
+"""Text sent by peers cannot control a terminal, forge a line or reverse text direction."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from hypothesis import strategies as st
 
 from orbitmq.common.visible import visible, visible_json, visible_lines
 
-BAD = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in ("Cc", "Zl", "Zp", "Cs")]
+BAD = [
+    chr(code)
+    for code in range(0x110000)
+    if unicodedata.category(chr(code)) in ("Cc", "Zl", "Zp", "Cs")
+]
 TURNING = [
     chr(code)
     for code in range(0x110000)
-    if unicodedata.bidirectional(chr(code)) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+    if unicodedata.bidirectional(chr(code))
+    in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 ]
 MARKS = ["\u061c", "\u200e", "\u200f"]
 

@@ -1,4 +1,4 @@
-"""Bodies compressed and inflated, and what is refused."""
+"""Bodies compressed and inflated, and refusals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from orbitmq.common.errors import CorruptRecord, MessageIllegal
+from orbitmq.common.errors import CorruptRecordError, InvalidMessageError
 from orbitmq.message.compression import deflate, inflate
 from orbitmq.message.flags import (
     COMPRESSED,
@@ -38,9 +38,12 @@ def test_a_body_gets_smaller(kind: CompressionType) -> None:
 @pytest.mark.parametrize("kind", CompressionType)
 def test_a_body_that_inflates_beyond_the_limit_is_refused(kind: CompressionType) -> None:
     bomb = deflate(bytes(20_000_000), kind)
-    with pytest.raises(MessageIllegal, match=f"a body of {len(bomb)} bytes of {kind.name} data inflates to more than 1000 bytes"):
+    with pytest.raises(
+        InvalidMessageError,
+        match=f"a body of {len(bomb)} bytes of {kind.name} data inflates to more than 1000 bytes",
+    ):
         inflate(bomb, kind, 1000)
-    with pytest.raises(MessageIllegal):
+    with pytest.raises(InvalidMessageError):
         inflate(deflate(b"ab", kind), kind, 1)
 
 
@@ -48,13 +51,13 @@ def test_a_body_that_inflates_beyond_the_limit_is_refused(kind: CompressionType)
 def test_a_body_that_was_cut_is_refused_wherever_it_was_cut(kind: CompressionType) -> None:
     packed = deflate(BODY, kind)
     for cut in range(len(packed)):
-        with pytest.raises(CorruptRecord, match=kind.name):
+        with pytest.raises(CorruptRecordError, match=kind.name):
             inflate(packed[:cut], kind, len(BODY))
 
 
 @pytest.mark.parametrize("kind", CompressionType)
 def test_what_is_not_compressed_is_refused(kind: CompressionType) -> None:
-    with pytest.raises(CorruptRecord, match=f"{len(BODY)} bytes is no {kind.name} data"):
+    with pytest.raises(CorruptRecordError, match=f"{len(BODY)} bytes is not {kind.name} data"):
         inflate(BODY, kind, 1 << 20)
 
 
@@ -68,7 +71,7 @@ def test_the_flag_tells_the_type_and_old_clients_mean_zlib() -> None:
     for kind in CompressionType:
         assert compression_type(with_compression(0x708, kind)) is kind
         assert with_compression(0x708, kind) & 0x0FF == 0x009
-    with pytest.raises(CorruptRecord, match="0x500"):
+    with pytest.raises(CorruptRecordError, match="0x500"):
         compression_type(0x501)
 
 

@@ -1,4 +1,6 @@
-"""Every record that real brokers wrote is read, means what the real client read from it, and is written again byte for byte."""
+"""Every record written by real brokers is read, means what the real client read, and is written
+again byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from golden_data import RECORDS_IN_LOG, files, frames
 from orbitmq.message import batch, hosts, message_id, properties, tags
 from orbitmq.message.layout import BLANK_SIZE, CRC_PROPERTY_SIZE, MAGIC_V2, Flaw
 from orbitmq.message.properties import CRC32, INNER_BASE, INNER_NUM, KEYS, TAGS, UNIQUE_KEY
@@ -22,6 +23,7 @@ from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.record_write import encode, encode_blank, record_size
 from orbitmq.message.stored_message import StoredMessage
 from orbitmq.protocol import frame
+from support.common.golden_data import RECORDS_IN_LOG, files, frames
 
 ARCHIVES = ("store-4.9.8", "store-5.5.0", "ha-4.9.8")
 INFLATED_SIZE_MAX = 1 << 20
@@ -30,12 +32,15 @@ EXT_ADDRESS_MAX = -(1 << 31) - 1
 READ_BACK = sorted(  # those with a manifest: after a crash, the store as the original recovered it
     folder
     for folder in RECORDS_IN_LOG
-    if "commitlog" not in folder and folder.replace("/store", "/recovered") not in RECORDS_IN_LOG.keys() - {folder}
+    if "commitlog" not in folder
+    and folder.replace("/store", "/recovered") not in RECORDS_IN_LOG.keys() - {folder}
 )
 
 
 class Found(NamedTuple):
-    """A record of a golden log: its message, its bytes, and what the cursor says without decoding all of it."""
+    """A record of a golden log: its message, its bytes, and the cursor's fields without full
+    decoding.
+    """
 
     message: StoredMessage
     raw: bytes
@@ -45,7 +50,9 @@ class Found(NamedTuple):
 
 
 class Log(NamedTuple):
-    """All records of one commit log, what stands behind the last, and the blanks between files as (bytes, bytes left)."""
+    """All records of one commit log, the bytes after the last, and the blanks between files as
+    (bytes, bytes left).
+    """
 
     records: list[Found]
     end: int
@@ -54,7 +61,7 @@ class Log(NamedTuple):
 
 @cache
 def logs() -> dict[str, Log]:
-    """Every commit log of the golden stores, by the directory it lies in."""
+    """Return every commit log of the golden stores, by directory."""
     contents: dict[str, dict[int, bytes]] = defaultdict(dict)
     for archive in ARCHIVES:
         for path, content in files(archive).items():
@@ -65,7 +72,7 @@ def logs() -> dict[str, Log]:
 
 
 def walk(parts: dict[int, bytes]) -> Log:
-    """Read the files of a commit log to its end, every checksum compared."""
+    """Read the files of a commit log to its end, verifying every checksum."""
     records, blanks, result = [], [], 0
     cursor = RecordCursor()
     for base, content in sorted(parts.items()):
@@ -74,7 +81,13 @@ def walk(parts: dict[int, bytes]) -> Log:
             message = cursor.message()
             assert message.log_offset == base + at
             records.append(
-                Found(message, content[at : at + result], cursor.tags_code(), cursor.property(KEYS), cursor.property(UNIQUE_KEY))
+                Found(
+                    message,
+                    content[at : at + result],
+                    cursor.tags_code(),
+                    cursor.property(KEYS),
+                    cursor.property(UNIQUE_KEY),
+                )
             )
             at += result
         if result < 0:
@@ -84,7 +97,7 @@ def walk(parts: dict[int, bytes]) -> Log:
 
 
 def manifest(folder: str) -> Any:
-    """What the real client read from that store."""
+    """Return what the real client read from this store."""
     archive, variant, _ = folder.split("/")
     return json.loads(files(archive)[f"{archive}/{variant}/manifest.json"])
 
@@ -115,7 +128,16 @@ def test_every_record_is_written_again_byte_for_byte(folder: str) -> None:
         stored = found.message
         message = stored.to_message()
         with_crc = has_crc(found)
-        size = encode(message, target, 5, stored.queue_offset, stored.log_offset, stored.store_time_ms, stored.store_host, with_crc)
+        size = encode(
+            message,
+            target,
+            5,
+            stored.queue_offset,
+            stored.log_offset,
+            stored.store_time_ms,
+            stored.store_host,
+            with_crc,
+        )
         assert size == record_size(message, stored.store_host, with_crc) == stored.size
         assert target[5 : 5 + size] == found.raw
         assert target[5 + size : 25 + size] == bytes(20)
@@ -135,7 +157,12 @@ def test_there_are_blanks_and_records_of_version_2_and_checksums_and_compressed_
     assert sum(len(log.blanks) for log in logs().values()) == 95
     assert sum(found.raw[4:8] == MAGIC_V2.to_bytes(4, "big") for found in records) == 1
     assert sum(map(has_crc, records)) == RECORDS_IN_LOG["store-5.5.0/propcrc/store"]
-    assert {found.message.sys_flag & 0x701 for found in records} == {0, 0x001 | 0x100, 0x001 | 0x200, 0x001 | 0x300}
+    assert {found.message.sys_flag & 0x701 for found in records} == {
+        0,
+        0x001 | 0x100,
+        0x001 | 0x200,
+        0x001 | 0x300,
+    }
 
 
 def test_the_checksum_of_the_whole_record_is_verified_when_asked_for() -> None:
@@ -143,13 +170,19 @@ def test_the_checksum_of_the_whole_record_is_verified_when_asked_for() -> None:
     for folder, log in logs().items():
         expected_flaw = None if folder.endswith("propcrc/store") else Flaw.RECORD_CRC
         for found in log.records:
-            assert cursor.read(found.raw, 0, len(found.raw), check_record=True) == (expected_flaw or found.message.size)
+            assert cursor.read(found.raw, 0, len(found.raw), check_record=True) == (
+                expected_flaw or found.message.size
+            )
 
 
 @pytest.mark.parametrize("folder", READ_BACK)
 def test_records_say_what_the_real_client_read(folder: str) -> None:
     expected = manifest(folder)["messages"]
-    seen = [(found, message) for found in logs()[folder].records for message in found.message.inflated(INFLATED_SIZE_MAX).inner_messages()]
+    seen = [
+        (found, message)
+        for found in logs()[folder].records
+        for message in found.message.inflated(INFLATED_SIZE_MAX).inner_messages()
+    ]
     order = sorted(expected, key=lambda each: (each["physicalOffset"], each["queueOffset"]))
     assert len(seen) == len(order)
     for (found, message), theirs in zip(seen, order, strict=True):
@@ -163,7 +196,9 @@ def test_records_say_what_the_real_client_read(folder: str) -> None:
             "keys": message.properties().get(KEYS),
             "flag": message.flag,
             # The client of 4.9.8 inflates the body and leaves the flag as it is.
-            "sysFlag": found.message.sys_flag if folder.startswith("store-4.9.8") else message.sys_flag,
+            "sysFlag": (
+                found.message.sys_flag if folder.startswith("store-4.9.8") else message.sys_flag
+            ),
             "bodyCrc": message.body_crc,
             "bornTimestamp": message.born_time_ms,
             "bornHost": message.born_host,
@@ -171,7 +206,9 @@ def test_records_say_what_the_real_client_read(folder: str) -> None:
             "storeHost": message.store_host,
             "reconsumeTimes": message.reconsume_times,
             "preparedTransactionOffset": message.prepared_offset,
-            "offsetMsgId": None if message.size == 0 else message.msg_id,  # the real client gives the parts of a batch none
+            "offsetMsgId": (
+                None if message.size == 0 else message.msg_id
+            ),  # the real client gives the messages of a batch none
             "bodyLength": len(message.body),
             "bodySha256": hashlib.sha256(message.body).hexdigest(),
             "properties": message.properties(),
@@ -181,7 +218,10 @@ def test_records_say_what_the_real_client_read(folder: str) -> None:
             "storeHost": packed(theirs["storeHost"]),
         }
         if message.size:
-            assert (found.keys, found.unique_key) == (theirs["keys"], theirs["properties"].get(UNIQUE_KEY))
+            assert (found.keys, found.unique_key) == (
+                theirs["keys"],
+                theirs["properties"].get(UNIQUE_KEY),
+            )
             assert found.tags_code == tags.tags_code(theirs["tags"])
 
 
@@ -199,7 +239,9 @@ def test_unique_ids_are_read_and_written_and_tell_when_their_message_was_made(fo
     read = 0
     for theirs in manifest(folder)["messages"]:
         unique_key = theirs["properties"].get(UNIQUE_KEY)
-        if unique_key is None or "@" in unique_key:  # op records have none; those of pop's own records are made of their content
+        if (
+            unique_key is None or "@" in unique_key
+        ):  # op records have none; those of pop's own records are derived from their content
             continue
         parts = message_id.parse_unique_id(unique_key)
         assert str(parts) == unique_key
@@ -211,11 +253,16 @@ def test_unique_ids_are_read_and_written_and_tell_when_their_message_was_made(fo
 
 def utc_month(now_ms: int) -> tuple[int, int]:
     assert datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m") == "2026-11"
-    return int(datetime(2026, 11, 1, tzinfo=UTC).timestamp()) * 1000, int(datetime(2026, 12, 1, tzinfo=UTC).timestamp()) * 1000
+    return (
+        int(datetime(2026, 11, 1, tzinfo=UTC).timestamp()) * 1000,
+        int(datetime(2026, 12, 1, tzinfo=UTC).timestamp()) * 1000,
+    )
 
 
 def queue_entries(folder: str) -> Iterator[tuple[str, int, int, int]]:
-    """Every entry of the consume queues: topic, log offset, record size, tags code; a reference to an ext unit is followed."""
+    """Return every consume queue entry: topic, log offset, record size, tags code; references to
+    ext units are resolved.
+    """
     contents: dict[tuple[str, str], dict[str, bytes]] = defaultdict(dict)
     for path, content in files(folder.split("/")[0]).items():
         if path.startswith(f"{folder}/") and "consumequeue" in path:
@@ -226,7 +273,9 @@ def queue_entries(folder: str) -> Iterator[tuple[str, int, int, int]]:
         if kind == "consumequeue_ext":
             continue
         data = b"".join(content for _, content in sorted(parts.items()))
-        ext = b"".join(content for _, content in sorted(contents.get(("consumequeue_ext", queue), {}).items()))
+        ext = b"".join(
+            content for _, content in sorted(contents.get(("consumequeue_ext", queue), {}).items())
+        )
         for at in range(0, len(data), 46 if kind == "batchconsumequeue" else 20):
             offset, size, code = struct.unpack_from(">qiq", data, at)
             if size == 0 or offset > end:  # recovery leaves entries of lost records behind
@@ -245,12 +294,17 @@ def test_tags_codes_are_those_of_the_consume_queues(folder: str) -> None:
     for topic, offset, size, code in entries:
         found = by_offset[offset]
         assert (found.message.topic, found.message.size) == (topic, size)
-        if topic != "SCHEDULE_TOPIC_XXXX":  # whose entries hold the time of delivery there
+        if topic != "SCHEDULE_TOPIC_XXXX":  # its entries hold the delivery time there
             assert found.tags_code == code
 
 
 def test_inner_batches_are_made_as_the_original_makes_them() -> None:
-    inner = [found.message for log in logs().values() for found in log.records if found.message.is_inner_batch]
+    inner = [
+        found.message
+        for log in logs().values()
+        for found in log.records
+        if found.message.is_inner_batch
+    ]
     assert len(inner) == 3 * 7
     for stored in inner:
         items = batch.decode(stored.body)
@@ -258,7 +312,9 @@ def test_inner_batches_are_made_as_the_original_makes_them() -> None:
         theirs = stored.properties()
         message = stored.to_message()
         message.sys_flag = 0
-        message.properties = properties.without(properties.without(stored.raw_properties, INNER_NUM), INNER_BASE)
+        message.properties = properties.without(
+            properties.without(stored.raw_properties, INNER_NUM), INNER_BASE
+        )
         assert batch.make_inner(message) == len(items) == int(theirs[INNER_NUM])
         batch.set_inner_base(message, stored.queue_offset)
         assert (message.sys_flag, properties.parse(message.properties)) == (stored.sys_flag, theirs)
@@ -268,7 +324,9 @@ def test_inner_batches_are_made_as_the_original_makes_them() -> None:
 
 @pytest.mark.parametrize("request_code", [11, 12, 200050])
 def test_answers_that_carry_messages_consist_of_records(request_code: int) -> None:
-    answers = [each for each in frames() if each.request_code == request_code and not each.is_request]
+    answers = [
+        each for each in frames() if each.request_code == request_code and not each.is_request
+    ]
     read = 0
     for answer in answers:
         command = frame.decode(bytearray(answer.frame), 0, len(answer.frame))

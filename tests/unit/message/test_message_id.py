@@ -1,4 +1,4 @@
-"""Offset ids and unique ids: made, and taken apart."""
+"""Offset ids and unique ids: created and parsed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from orbitmq.common.errors import MessageIllegal
+from orbitmq.common.errors import InvalidMessageError
 from orbitmq.message import hosts
 from orbitmq.message.message_id import (
     OffsetId,
@@ -26,29 +26,44 @@ BEGIN_MS, NEXT_MS = 1_000_000_000, 3_000_000_000
 
 
 def month(now_ms: int) -> tuple[int, int]:
-    """A calendar of one short month after the other."""
+    """A calendar of consecutive short months."""
     length = NEXT_MS - BEGIN_MS
     begin = BEGIN_MS + (now_ms - BEGIN_MS) // length * length
     return begin, begin + length
 
 
 def ids(clock: ManualClock, address: bytes = b"\xc0\x00\x02\x02") -> UniqueIds:
-    return UniqueIds(address=address, pid=0x17138, process_number=0x5FFD2B27, now_ms=clock.now_ms, month_of=month)
+    return UniqueIds(
+        address=address, pid=0x17138, process_number=0x5FFD2B27, now_ms=clock.now_ms, month_of=month
+    )
 
 
 def test_an_offset_id_tells_host_and_offset() -> None:
     assert offset_id(hosts.pack("127.0.0.1", 28911), 0x1234) == "7F000001000070EF0000000000001234"
-    assert parse_offset_id("7f000001000070ef0000000000001234") == (hosts.pack("127.0.0.1", 28911), 0x1234)
+    assert parse_offset_id("7f000001000070ef0000000000001234") == (
+        hosts.pack("127.0.0.1", 28911),
+        0x1234,
+    )
     v6 = OffsetId(hosts.pack("::1", 10911), 1 << 40)
     assert len(str(v6)) == 56
     assert parse_offset_id(str(v6)) == v6
 
 
-@pytest.mark.parametrize("text", ["", "7F", "x" * 32, "7F000001000070EF00000000000012340", "7F000001 000070EF 0000000000001234", "0" * 40])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "7F",
+        "x" * 32,
+        "7F000001000070EF00000000000012340",
+        "7F000001 000070EF 0000000000001234",
+        "0" * 40,
+    ],
+)
 def test_what_is_no_id_is_refused(text: str) -> None:
-    with pytest.raises(MessageIllegal, match="32 or 56 hexadecimal digits"):
+    with pytest.raises(InvalidMessageError, match="32 or 56 hexadecimal digits"):
         parse_offset_id(text)
-    with pytest.raises(MessageIllegal, match="32 or 56 hexadecimal digits"):
+    with pytest.raises(InvalidMessageError, match="32 or 56 hexadecimal digits"):
         parse_unique_id(text)
 
 
@@ -115,7 +130,11 @@ def berlin() -> Iterator[None]:
 
 @pytest.mark.usefixtures("berlin")
 def test_a_month_begins_at_midnight_where_the_process_lives() -> None:
-    march, april, may = 1_772_319_600_000, 1_774_994_400_000, 1_777_586_400_000  # 2026: at +1 h, +2 h, +2 h
+    march, april, may = (
+        1_772_319_600_000,
+        1_774_994_400_000,
+        1_777_586_400_000,
+    )  # 2026: at +1 h, +2 h, +2 h
     assert local_month(march) == (march, april)
     assert local_month(april - 1) == (march, april)
     assert local_month(april) == (april, may)

@@ -1,17 +1,17 @@
-"""The properties text: what is kept of it, what is written, and the names that users may not take."""
+"""The properties text: what is read, what is written, and the names reserved for the system."""
 
 from __future__ import annotations
 
 import pytest
 
-from orbitmq.common.errors import MessageIllegal
+from orbitmq.common.errors import InvalidMessageError
 from orbitmq.message import properties
 from orbitmq.message.properties import closed, decode_text, encode, extended, parse, without, write
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [  # each was put to the original's parser too
+    [  # each was checked against the original's parser
         ("a\1b\2", {"a": "b"}),
         ("a\1b", {"a": "b"}),
         ("\1a\1b\2", {}),
@@ -26,18 +26,23 @@ from orbitmq.message.properties import closed, decode_text, encode, extended, pa
         ("", {}),
     ],
 )
-def test_what_is_no_whole_property_is_dropped_and_the_last_of_a_name_counts(text: str, expected: dict[str, str]) -> None:
+def test_what_is_no_whole_property_is_dropped_and_the_last_of_a_name_counts(
+    text: str, expected: dict[str, str]
+) -> None:
     assert parse(text) == parse(text.encode()) == expected
 
 
 def test_properties_are_written_with_every_end_and_without_those_that_have_no_value() -> None:
-    assert write({"a": "b", "none": None, "empty": "", "ключ": "значение"}) == "a\1b\2empty\1\2ключ\1значение\2"
+    assert (
+        write({"a": "b", "none": None, "empty": "", "ключ": "значение"})
+        == "a\1b\2empty\1\2ключ\1значение\2"
+    )
     assert encode({"a": "x\ud800y"}) == b"a\1x?y\2"
 
 
 @pytest.mark.parametrize(("name", "value"), [("a\1", "b"), ("a\2", "b"), ("a", "b\2c\1d")])
 def test_a_separator_that_would_cut_a_property_is_refused(name: str, value: str) -> None:
-    with pytest.raises(MessageIllegal, match="separator"):
+    with pytest.raises(InvalidMessageError, match="separator"):
         write({name: value})
     assert parse(write({"a": "b\1c"})) == {"a": "b\1c"}
 
@@ -87,7 +92,9 @@ def test_what_is_added_stands_behind_and_wins() -> None:
 def test_the_reserved_names_are_those_of_the_original() -> None:
     assert len(properties.RESERVED) == 54
     names = {
-        value for name, value in vars(properties).items() if name.isupper() and isinstance(value, str) and not name.startswith("_")
+        value
+        for name, value in vars(properties).items()
+        if name.isupper() and isinstance(value, str) and not name.startswith("_")
     } - {properties.NAME_END, properties.VALUE_END, properties.KEY_SEPARATOR}
     assert names - properties.RESERVED == {
         "INNER_NUM",

@@ -1,4 +1,6 @@
-"""What SQL92 expressions are of a message, rule by rule, as Apache RocketMQ 5.5.0 has it: true, false, NULL, or not to be compared."""
+"""Evaluation of SQL92 expressions, rule by rule, as in Apache RocketMQ 5.5.0: true, false, NULL, or
+a failure.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def value_of(expression: str) -> str:
 
 
 def check(table: str) -> None:
-    """Rows of an expression and what it is, with two spaces or more between them."""
+    """Check rows of an expression and its value, separated by two or more spaces."""
     rows = [row.rsplit("  ", 1) for row in table.strip().splitlines()]
     found = [(expression.strip(), value_of(expression.strip())) for expression, _ in rows]
     assert found == [(expression.strip(), expected.strip()) for expression, expected in rows]
@@ -280,18 +282,26 @@ def test_a_minus_sign_is_for_numbers() -> None:
 @pytest.mark.parametrize("expression", ["word > 5", "missing", "NULL", "FALSE", "five = 6"])
 def test_only_what_is_true_matches(expression: str) -> None:
     assert not compiled(expression).matches(MESSAGE.get)
-    assert compiled(f"{expression} OR TRUE" if expression != "word > 5" else f"TRUE OR {expression}").matches(MESSAGE.get)
+    assert compiled(
+        f"{expression} OR TRUE" if expression != "word > 5" else f"TRUE OR {expression}"
+    ).matches(MESSAGE.get)
 
 
 def test_names_of_properties_are_case_sensitive_and_keywords_are_not() -> None:
     assert compiled("TAGS = 'red'").matches(MESSAGE.get)
     assert not compiled("tags = 'red'").matches(MESSAGE.get)
-    assert compiled("Tags Is nUlL aNd five beTween 1 And 9 and nOT (five in ('6'))").matches(MESSAGE.get)
+    assert compiled("Tags Is nUlL aNd five beTween 1 And 9 and nOT (five in ('6'))").matches(
+        MESSAGE.get
+    )
 
 
-def test_the_first_message_that_cannot_be_compared_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_message_that_cannot_be_compared_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     expression = compiled("logged_once > 5")
     for value in ("5.5", "x", "6"):
         expression.matches({"logged_once": value}.get)
     (record,) = caplog.records
-    assert record.getMessage().startswith("expression_fails expression='logged_once > 5' why=''5.5' is no integer':")
+    assert record.getMessage().startswith(
+        "expression_fails expression='logged_once > 5' why=''5.5' is not an integer':"
+    )

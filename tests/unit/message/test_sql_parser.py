@@ -1,14 +1,26 @@
-"""Which texts are SQL92 expressions, how they are read, and what is said of those that are none."""
+"""Which texts are SQL92 expressions, how they are parsed, and the errors for invalid ones."""
 
 from __future__ import annotations
 
 import pytest
 
-from orbitmq.common.errors import ExpressionIllegal
+from orbitmq.common.errors import InvalidExpressionError
 from orbitmq.message.sql import expression as expressions
 from orbitmq.message.sql.expression import compiled
 from orbitmq.message.sql.parser import NESTING_MAX, Parsed, parse
-from orbitmq.message.sql.tree import And, Equal, IsTrue, Node, Not, Number, NumberType, Or, Ordered, Property, Text
+from orbitmq.message.sql.tree import (
+    And,
+    Equal,
+    IsTrue,
+    Node,
+    Not,
+    Number,
+    NumberType,
+    Or,
+    Ordered,
+    PropertyRef,
+    Text,
+)
 
 
 def tree_of(text: str) -> Node:
@@ -20,14 +32,24 @@ def number(value: int) -> Number:
 
 
 def test_operators_bind_in_the_order_of_the_original() -> None:
-    a, b, c = (Equal(Property(name), number(1)) for name in "abc")
+    a, b, c = (Equal(PropertyRef(name), number(1)) for name in "abc")
     assert tree_of("a = 1 OR b = 1 AND c = 1") == Or((a, And((b, c))))
     assert tree_of("(a = 1 OR b = 1) AND c = 1") == And((Or((a, b)), c))
-    assert tree_of("NOT a = 1") == Equal(Not(IsTrue(Property("a"))), number(1))
+    assert tree_of("NOT a = 1") == Equal(Not(IsTrue(PropertyRef("a"))), number(1))
     assert tree_of("NOT (a = 1)") == Not(a)
-    assert tree_of("a > 1 = b < 1") == Equal(Ordered(">", Property("a"), number(1)), Ordered("<", Property("b"), number(1)))
+    assert tree_of("a > 1 = b < 1") == Equal(
+        Ordered(">", PropertyRef("a"), number(1)), Ordered("<", PropertyRef("b"), number(1))
+    )
     assert tree_of("a BETWEEN 1 AND 2 AND b = 1") == And(
-        (And((Ordered(">=", Property("a"), number(1)), Ordered("<=", Property("a"), number(2)))), b)
+        (
+            And(
+                (
+                    Ordered(">=", PropertyRef("a"), number(1)),
+                    Ordered("<=", PropertyRef("a"), number(2)),
+                )
+            ),
+            b,
+        )
     )
 
 
@@ -40,14 +62,20 @@ def test_operators_bind_in_the_order_of_the_original() -> None:
         ("5.5e-1", 0.55, NumberType.DOUBLE), ("1e308", 1e308, NumberType.DOUBLE), ("4.9E-324", 5e-324, NumberType.DOUBLE),
     ],
 )  # fmt: skip
-def test_numbers_have_the_type_that_their_spelling_says(text: str, value: float, kind: NumberType) -> None:
-    assert tree_of(f"a = {text}") == Equal(Property("a"), Number(value, kind))
+def test_numbers_have_the_type_that_their_spelling_says(
+    text: str, value: float, kind: NumberType
+) -> None:
+    assert tree_of(f"a = {text}") == Equal(PropertyRef("a"), Number(value, kind))
 
 
 def test_spaces_and_comments_stand_between_words() -> None:
-    assert tree_of("\ta/* = 2 */=\r\n'x -- y'-- the rest\n\f") == Equal(Property("a"), Text("x -- y"))
-    assert tree_of("a = '/* it''s */'") == Equal(Property("a"), Text("/* it's */"))
-    assert tree_of("$a_1 = 1 AND _ = 1") == And((Equal(Property("$a_1"), number(1)), Equal(Property("_"), number(1))))
+    assert tree_of("\ta/* = 2 */=\r\n'x -- y'-- the rest\n\f") == Equal(
+        PropertyRef("a"), Text("x -- y")
+    )
+    assert tree_of("a = '/* it''s */'") == Equal(PropertyRef("a"), Text("/* it's */"))
+    assert tree_of("$a_1 = 1 AND _ = 1") == And(
+        (Equal(PropertyRef("$a_1"), number(1)), Equal(PropertyRef("_"), number(1)))
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,7 +120,7 @@ def test_spaces_and_comments_stand_between_words() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_expression_is_refused_with_its_place(text: str, problem: str) -> None:
-    with pytest.raises(ExpressionIllegal) as refused:
+    with pytest.raises(InvalidExpressionError) as refused:
         compiled(text)
     assert str(refused.value).startswith(problem)
 
@@ -104,7 +132,9 @@ def test_what_is_no_expression_is_refused_with_its_place(text: str, problem: str
         ("a", None), ("a = 1 -- x\n", None),
     ],
 )  # fmt: skip
-def test_words_behind_an_expression_are_not_read_as_in_the_original(text: str, unread: str | None) -> None:
+def test_words_behind_an_expression_are_not_read_as_in_the_original(
+    text: str, unread: str | None
+) -> None:
     assert compiled(text).unread == unread
 
 
@@ -113,12 +143,23 @@ def test_an_expression_may_be_long_but_not_deep() -> None:
     assert compiled(chain).matches({"a": "999"}.get)
     deep = "(" * NESTING_MAX + "a = 1" + ")" * NESTING_MAX
     assert compiled(deep).matches({"a": "1"}.get)
-    for text in (f"({deep})", "NOT " * 2000 + "a", "a" + " = 1" * 2000, "-" * 2000 + "1 = 1", "a" + " IS NULL" * 2000):
-        with pytest.raises(ExpressionIllegal, match=f"found more than {NESTING_MAX} operators within each other"):
+    for text in (
+        f"({deep})",
+        "NOT " * 2000 + "a",
+        "a" + " = 1" * 2000,
+        "-" * 2000 + "1 = 1",
+        "a" + " IS NULL" * 2000,
+    ):
+        with pytest.raises(
+            InvalidExpressionError,
+            match=f"found more than {NESTING_MAX} operators within each other",
+        ):
             compiled(text)
 
 
-def test_an_expression_is_made_once_for_each_text_good_or_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expression_is_made_once_for_each_text_good_or_bad(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     parsed: list[str] = []
 
     def parse_noted(text: str) -> Parsed:
@@ -128,7 +169,7 @@ def test_an_expression_is_made_once_for_each_text_good_or_bad(monkeypatch: pytes
     monkeypatch.setattr(expressions, "parse", parse_noted)
     assert compiled("made_once = 1") is compiled("made_once = 1")
     for _ in range(2):
-        with pytest.raises(ExpressionIllegal, match="at column 13"):
+        with pytest.raises(InvalidExpressionError, match="at column 13"):
             compiled("made_once = ")
     assert parsed == ["made_once = 1", "made_once = "]
     long = "made_once = 1" + " OR made_once = 1" * 1000

@@ -1,4 +1,4 @@
-"""Java's hash of texts, and the codes made of it."""
+"""Java's hash of texts, and the codes derived from it."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from name_server_room import Connection, NameServerRoom
 from orbitmq.common.slices import finish
 from orbitmq.protocol.codes import RequestCode
+from support.nameserver.socketless import Connection, NameServerRoom
 
 MASTER, SLAVE_1, SLAVE_2 = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 
@@ -19,7 +19,9 @@ def room(tmp_path: Path) -> NameServerRoom:
     return NameServerRoom(tmp_path)
 
 
-def test_a_broker_expires_after_two_minutes_of_silence_and_its_connection_is_closed(room: NameServerRoom) -> None:
+def test_a_broker_expires_after_two_minutes_of_silence_and_its_connection_is_closed(
+    room: NameServerRoom,
+) -> None:
     room.register()
     room.clock.advance_ms(120_000)
     finish(room.housekeeping.scan())
@@ -37,14 +39,22 @@ def test_a_broker_may_state_its_own_timeout(room: NameServerRoom) -> None:
     assert room.route("T1") is None
 
 
-@pytest.mark.parametrize("code", [RequestCode.BROKER_HEARTBEAT, RequestCode.QUERY_DATA_VERSION, RequestCode.REGISTER_BROKER])
+@pytest.mark.parametrize(
+    "code",
+    [RequestCode.BROKER_HEARTBEAT, RequestCode.QUERY_DATA_VERSION, RequestCode.REGISTER_BROKER],
+)
 def test_whatever_a_broker_says_keeps_it_alive(room: NameServerRoom, code: RequestCode) -> None:
     room.register()
     room.clock.advance_ms(100_000)
     if code == RequestCode.REGISTER_BROKER:
         room.register()
     else:
-        assert room.ask(code, brokerName="broker-a", brokerAddr=MASTER, clusterName="c1", brokerId="0").code == 0
+        assert (
+            room.ask(
+                code, brokerName="broker-a", brokerAddr=MASTER, clusterName="c1", brokerId="0"
+            ).code
+            == 0
+        )
     room.clock.advance_ms(100_000)
     finish(room.housekeeping.scan())
     assert room.route("T1") is not None
@@ -57,9 +67,17 @@ def test_a_jump_of_the_wall_clock_expires_nobody(room: NameServerRoom) -> None:
     assert room.route("T1") is not None
 
 
-def test_a_heartbeat_of_an_unknown_broker_is_answered_and_changes_nothing(room: NameServerRoom) -> None:
-    assert room.ask(RequestCode.BROKER_HEARTBEAT, brokerName="b", brokerAddr="a", clusterName="c").code == 0
-    assert room.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body == b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
+def test_a_heartbeat_of_an_unknown_broker_is_answered_and_changes_nothing(
+    room: NameServerRoom,
+) -> None:
+    assert (
+        room.ask(RequestCode.BROKER_HEARTBEAT, brokerName="b", brokerAddr="a", clusterName="c").code
+        == 0
+    )
+    assert (
+        room.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body
+        == b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
+    )
 
 
 def test_a_closed_connection_takes_all_its_brokers_and_no_others(room: NameServerRoom) -> None:
@@ -115,4 +133,10 @@ def test_the_key_value_configuration_is_logged_after_a_minute_and_every_ten_from
         finish(room.housekeeping.scan())
         return "namespace=n key=k value=v" in caplog.text
 
-    assert [logged_after(ms) for ms in (59_999, 1, 599_999, 1, 5000)] == [False, True, False, True, False]
+    assert [logged_after(ms) for ms in (59_999, 1, 599_999, 1, 5000)] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]

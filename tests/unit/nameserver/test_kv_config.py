@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orbitmq.common import atomic_file
-from orbitmq.common.errors import DamagedFile
+from orbitmq.common.errors import CorruptFileError
 from orbitmq.nameserver.kv_config import KvConfig
 
 
@@ -27,7 +27,9 @@ def put(kv_config: KvConfig, namespace: str, key: str, value: str) -> None:
     asyncio.run(kv_config.put(namespace, key, value))
 
 
-def test_each_change_is_in_the_file_as_the_original_writes_it_and_the_last_one_in_the_backup(path: Path) -> None:
+def test_each_change_is_in_the_file_as_the_original_writes_it_and_the_last_one_in_the_backup(
+    path: Path,
+) -> None:
     kv_config = KvConfig(path)
     put(kv_config, "n", "k", "v é")
     assert path.read_text("utf-8") == '{"configTable":{"n":{"k":"v é"}}}'
@@ -43,7 +45,9 @@ def test_values_are_there_after_a_restart(path: Path) -> None:
     assert KvConfig(path).table("x") is None
 
 
-@pytest.mark.parametrize("damaged", [b"", b"{", b'{"configTable":7}', b'{"configTable":{"n":3}}', b"\xff"])
+@pytest.mark.parametrize(
+    "damaged", [b"", b"{", b'{"configTable":7}', b'{"configTable":{"n":3}}', b"\xff"]
+)
 def test_a_damaged_file_is_replaced_by_its_backup(path: Path, damaged: bytes) -> None:
     kv_config = KvConfig(path)
     put(kv_config, "n", "k", "old")
@@ -55,11 +59,13 @@ def test_a_damaged_file_is_replaced_by_its_backup(path: Path, damaged: bytes) ->
 def test_damage_of_both_is_told_instead_of_starting_empty(path: Path) -> None:
     put(KvConfig(path), "n", "k", "v")
     path.write_bytes(b"{")
-    with pytest.raises(DamagedFile):
+    with pytest.raises(CorruptFileError):
         KvConfig(path)
 
 
-def test_changes_at_the_same_moment_share_writes_and_all_are_on_disk_when_they_return(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_at_the_same_moment_share_writes_and_all_are_on_disk_when_they_return(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writes: list[bytes] = []
     original = atomic_file.write
 
@@ -78,12 +84,18 @@ def test_changes_at_the_same_moment_share_writes_and_all_are_on_disk_when_they_r
     assert len(writes) == 2
 
 
-def test_a_change_that_cannot_be_saved_is_refused_and_never_served(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_that_cannot_be_saved_is_refused_and_never_served(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kv_config = KvConfig(path)
     put(kv_config, "n", "k", "old")
 
     async def change_all() -> list[BaseException | None]:
-        changes = (kv_config.put("n", "k", "new"), kv_config.put("m", "k1", "v"), kv_config.delete("n", "k"))
+        changes = (
+            kv_config.put("n", "k", "new"),
+            kv_config.put("m", "k1", "v"),
+            kv_config.delete("n", "k"),
+        )
         return list(await asyncio.gather(*changes, return_exceptions=True))
 
     with monkeypatch.context() as patch:
@@ -94,7 +106,9 @@ def test_a_change_that_cannot_be_saved_is_refused_and_never_served(path: Path, m
     assert kv_config.table("n") == KvConfig(path).table("n") == {"k": "old", "k2": "v"}
 
 
-def test_changes_that_fail_together_do_not_take_a_later_one_with_them(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_that_fail_together_do_not_take_a_later_one_with_them(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kv_config = KvConfig(path)
     original, failed = atomic_file.write, list[bytes]()
 
@@ -105,9 +119,17 @@ def test_changes_that_fail_together_do_not_take_a_later_one_with_them(path: Path
         original(target, data, keep_backup=keep_backup)
 
     async def scenario() -> list[BaseException | None]:
-        return list(await asyncio.gather(kv_config.put("n", "k1", "v"), kv_config.put("n", "k2", "v"), return_exceptions=True))
+        return list(
+            await asyncio.gather(
+                kv_config.put("n", "k1", "v"), kv_config.put("n", "k2", "v"), return_exceptions=True
+            )
+        )
 
     monkeypatch.setattr(atomic_file, "write", fails_once)
     first, second = asyncio.run(scenario())
     kept = {key: "v" for key, outcome in (("k1", first), ("k2", second)) if outcome is None}
-    assert (isinstance(first, OSError), KvConfig(path).table("n") or {}, kv_config.table("n") or {}) == (True, kept, kept)
+    assert (
+        isinstance(first, OSError),
+        KvConfig(path).table("n") or {},
+        kv_config.table("n") or {},
+    ) == (True, kept, kept)

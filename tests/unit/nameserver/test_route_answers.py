@@ -14,8 +14,17 @@ from orbitmq.protocol.bodies.nameserver import DataVersion, QueueData, TopicConf
 from orbitmq.protocol.bodies.registration import RegisterBrokerBody
 
 
-def register(table: RouteTable, name: str, topics: list[str], *, counter: int = 1, zone_name: str | None = None) -> None:
-    content = RegisterBrokerBody(DataVersion(counter), {topic: TopicConfig(topic) for topic in topics})
+def register(
+    table: RouteTable,
+    name: str,
+    topics: list[str],
+    *,
+    counter: int = 1,
+    zone_name: str | None = None,
+) -> None:
+    content = RegisterBrokerBody(
+        DataVersion(counter), {topic: TopicConfig(topic) for topic in topics}
+    )
     registration = Registration(
         cluster="c",
         broker_name=name,
@@ -27,7 +36,7 @@ def register(table: RouteTable, name: str, topics: list[str], *, counter: int = 
         content=content,
         zone_name=zone_name,
     )
-    finish(table.register(registration, 0))
+    finish(table.register(registration, 0, lambda: True))
 
 
 class EncodeCounter:
@@ -52,7 +61,9 @@ def table() -> RouteTable:
     return table
 
 
-def test_a_route_is_encoded_once_per_dialect(table: RouteTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_route_is_encoded_once_per_dialect(
+    table: RouteTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, answers = EncodeCounter(table, monkeypatch), RouteAnswers(table)
     for _ in range(3):
         assert b'{"0":"b1:10911"}' in (answers.body("T1", standard_keys=True) or b"")
@@ -63,7 +74,10 @@ def test_a_route_is_encoded_once_per_dialect(table: RouteTable, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("change", "changed_topics"),
     [
-        (lambda table: register(table, "b1", ["T1", "T2"], counter=2), []),  # said again, nothing new
+        (
+            lambda table: register(table, "b1", ["T1", "T2"], counter=2),
+            [],
+        ),  # said again, nothing new
         (lambda table: register(table, "b1", ["T1", "T2", "T4"], counter=2), []),
         (lambda table: register(table, "b1", ["T1", "T2"], zone_name="z"), ["T1", "T2"]),
         (lambda table: register(table, "b1", ["T1", "T3"], counter=2), ["T3"]),
@@ -89,14 +103,18 @@ def test_exactly_the_routes_that_changed_are_made_again(
     assert [topic for topic in after if after[topic] is not before[topic]] == changed_topics
 
 
-def test_topics_with_the_same_queues_on_the_same_brokers_share_one_body(table: RouteTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_with_the_same_queues_on_the_same_brokers_share_one_body(
+    table: RouteTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     register(table, "b3", ["T5", "T6"])
     made, answers = EncodeCounter(table, monkeypatch), RouteAnswers(table)
     assert answers.body("T5", standard_keys=True) is answers.body("T6", standard_keys=True)
     assert made.topics == ["T5"]
 
 
-def test_bodies_begin_anew_when_their_room_is_full(table: RouteTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_begin_anew_when_their_room_is_full(
+    table: RouteTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     length = len(RouteAnswers(table).body("T1", standard_keys=True) or b"")
     answers = RouteAnswers(table, kept_bytes_max=2 * length)
     made = EncodeCounter(table, monkeypatch)
@@ -106,7 +124,9 @@ def test_bodies_begin_anew_when_their_room_is_full(table: RouteTable, monkeypatc
     assert made.topics == ["T1", "T3", "T5", "T3"]
 
 
-def test_a_body_larger_than_all_room_is_answered_and_not_kept(table: RouteTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_larger_than_all_room_is_answered_and_not_kept(
+    table: RouteTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers = RouteAnswers(table, kept_bytes_max=10)
     made = EncodeCounter(table, monkeypatch)
     for _ in range(2):

@@ -1,4 +1,6 @@
-"""Bodies that operators read: those of real brokers and clients are read whole, and ours are read as they were written."""
+"""Bodies for operators: those of real brokers and clients are read completely, and
+ours round-trip.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import golden_data
 from orbitmq.common.errors import ProtocolError
 from orbitmq.common.slices import finish
 from orbitmq.protocol import fastjson, frame
@@ -26,13 +27,20 @@ from orbitmq.protocol.bodies.running_info import (
 )
 from orbitmq.protocol.bodies.subscriptions import SubscriptionData
 from orbitmq.protocol.codes import RequestCode
+from support.common import golden_data
 
 
 def golden(code: RequestCode) -> list[Any]:
-    """The bodies of all captured answers to that request that have one."""
-    captured = [each for each in golden_data.frames() if each.request_code == code and not each.is_request]
+    """Return the bodies of all captured responses to this request."""
+    captured = [
+        each for each in golden_data.frames() if each.request_code == code and not each.is_request
+    ]
     bodies = [(each.name, frame.decode_one(each.frame)) for each in captured]
-    found = [pytest.param(answer.body, id=name) for name, answer in bodies if answer.code == 0 and answer.body]
+    found = [
+        pytest.param(answer.body, id=name)
+        for name, answer in bodies
+        if answer.code == 0 and answer.body
+    ]
     assert found, f"no golden answers to {code}"
     return found
 
@@ -45,7 +53,10 @@ def members(body: bytes) -> Any:
 def test_golden_ends_of_queues_are_read_whole(body: bytes) -> None:
     queues, put_tps = admin_topics.decode_topic_stats(body)
     assert queues
-    assert members(finish(admin_topics.encode_topic_stats(queues, put_tps)))["offsetTable"] == members(body)["offsetTable"]
+    assert (
+        members(finish(admin_topics.encode_topic_stats(queues, put_tps)))["offsetTable"]
+        == members(body)["offsetTable"]
+    )
 
 
 @pytest.mark.parametrize("body", golden(RequestCode.GET_CONSUME_STATS))
@@ -53,7 +64,9 @@ def test_golden_progress_is_read_whole(body: bytes) -> None:
     written = members(finish(ConsumeStats.decode(body).encode()))
     assert all(
         {**ours, **theirs} == ours
-        for ours, theirs in zip(*(each["offsetTable"].values() for each in (written, members(body))), strict=True)
+        for ours, theirs in zip(
+            *(each["offsetTable"].values() for each in (written, members(body))), strict=True
+        )
     )
     assert written["offsetTable"].keys() == members(body)["offsetTable"].keys()
 
@@ -67,7 +80,12 @@ def test_golden_groups_of_a_topic_are_read_whole(body: bytes) -> None:
 def test_golden_reset_offsets_are_read_whole(body: bytes) -> None:
     offsets = admin_groups.decode_reset_offsets(body)
     assert members(admin_groups.encode_reset_offsets(offsets)) == members(body)
-    assert admin_groups.decode_reset_offsets(finish(admin_groups.encode_reset_offsets_for_cpp(offsets))) == offsets
+    assert (
+        admin_groups.decode_reset_offsets(
+            finish(admin_groups.encode_reset_offsets_for_cpp(offsets))
+        )
+        == offsets
+    )
 
 
 @pytest.mark.parametrize("body", golden(RequestCode.GET_CONSUMER_RUNNING_INFO))
@@ -97,26 +115,43 @@ def tables(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[MessageQueu
 
 
 @given(tables(st.builds(TopicOffset, longs, longs, longs)), rates)
-def test_ends_of_queues_come_back_as_they_were(table: dict[MessageQueue, TopicOffset], put_tps: float) -> None:
-    assert admin_topics.decode_topic_stats(finish(admin_topics.encode_topic_stats(table, put_tps))) == (table, put_tps)
+def test_ends_of_queues_come_back_as_they_were(
+    table: dict[MessageQueue, TopicOffset], put_tps: float
+) -> None:
+    assert admin_topics.decode_topic_stats(
+        finish(admin_topics.encode_topic_stats(table, put_tps))
+    ) == (table, put_tps)
 
 
 @given(tables(st.builds(ConsumedQueue, longs, longs, longs, longs)), rates)
-def test_progress_comes_back_as_it_was(table: dict[MessageQueue, ConsumedQueue], tps: float) -> None:
-    assert ConsumeStats.decode(finish(ConsumeStats(table, tps).encode())) == ConsumeStats(table, tps)
+def test_progress_comes_back_as_it_was(
+    table: dict[MessageQueue, ConsumedQueue], tps: float
+) -> None:
+    assert ConsumeStats.decode(finish(ConsumeStats(table, tps).encode())) == ConsumeStats(
+        table, tps
+    )
 
 
 @given(tables(longs))
 def test_reset_offsets_come_back_as_they_were(table: dict[MessageQueue, int]) -> None:
     assert admin_groups.decode_reset_offsets(admin_groups.encode_reset_offsets(table)) == table
-    assert admin_groups.decode_reset_offsets(finish(admin_groups.encode_reset_offsets_for_cpp(table))) == table
+    assert (
+        admin_groups.decode_reset_offsets(finish(admin_groups.encode_reset_offsets_for_cpp(table)))
+        == table
+    )
 
 
-numbers = {name: longs for name, kind in QueueProgress.__annotations__.items() if kind == "int" and name != "cached_bytes"}
+numbers = {
+    name: longs
+    for name, kind in QueueProgress.__annotations__.items()
+    if kind == "int" and name != "cached_bytes"
+}
 running = st.builds(
     ConsumerRunningInfo,
     properties=st.dictionaries(texts, texts, max_size=3),
-    subscriptions=st.lists(st.builds(SubscriptionData, topic=texts, sub_version=longs), max_size=2).map(tuple),
+    subscriptions=st.lists(
+        st.builds(SubscriptionData, topic=texts, sub_version=longs), max_size=2
+    ).map(tuple),
     queues=tables(
         st.builds(
             QueueProgress,
@@ -126,8 +161,19 @@ running = st.builds(
             is_dropped=st.booleans(),
         )
     ),
-    pop_queues=tables(st.builds(PopProgress, waits_for_ack=st.integers(0, 9), last_pop_ms=longs, is_dropped=st.booleans())),
-    topics=st.dictionaries(texts, st.builds(TopicRates, pulled_per_s=rates, consume_ms=rates, failed_in_an_hour=longs), max_size=2),
+    pop_queues=tables(
+        st.builds(
+            PopProgress,
+            waits_for_ack=st.integers(0, 9),
+            last_pop_ms=longs,
+            is_dropped=st.booleans(),
+        )
+    ),
+    topics=st.dictionaries(
+        texts,
+        st.builds(TopicRates, pulled_per_s=rates, consume_ms=rates, failed_in_an_hour=longs),
+        max_size=2,
+    ),
     user_info=st.dictionaries(texts, texts, max_size=2),
     stacks=st.none() | texts,
 )
@@ -140,8 +186,10 @@ def test_running_info_comes_back_as_it_was(info: ConsumerRunningInfo) -> None:
 
 @pytest.mark.parametrize("outcome", [None, *DirectOutcome])
 def test_a_direct_consumption_comes_back_as_it_was(outcome: DirectOutcome | None) -> None:
-    told = DirectResult(outcome=outcome, remark="why", spent_ms=7, in_order=True, auto_commit=False)
-    assert DirectResult.decode(told.encode()) == told
+    result = DirectResult(
+        outcome=outcome, remark="why", spent_ms=7, in_order=True, auto_commit=False
+    )
+    assert DirectResult.decode(result.encode()) == result
 
 
 def test_queues_may_be_keys_as_objects_or_as_texts_and_nothing_else() -> None:

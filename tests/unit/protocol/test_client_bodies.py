@@ -1,4 +1,6 @@
-"""Bodies about clients: those of real peers are read and written as they were, and odd ones are understood or refused."""
+"""Bodies about clients: those of real peers round-trip, and unusual ones are understood
+or refused.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,22 @@ from typing import Any
 
 import pytest
 
-import golden_data
 from orbitmq.common.errors import ProtocolError
 from orbitmq.common.slices import finish
 from orbitmq.protocol import fastjson, frame
 from orbitmq.protocol.bodies import clients as bodies
-from orbitmq.protocol.bodies.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from orbitmq.protocol.bodies.subscriptions import (
+    ConsumeFromWhere,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.versions import V5_0_0
+from support.common import golden_data
 
-# What the C++ client of the Python package rocketmq 0.4.4 sent: enums by place, versions as texts, no empty sets, and codes that are none.
+# Sent by the C++ client of the Python package rocketmq 0.4.4: enums by position, versions as texts,
+# no empty sets, and undefined codes.
 CPP_HEARTBEAT = (
     b'{"clientID":"9965-127.0.0.1@DEFAULT","consumerDataSet":[{"consumeFromWhere":0,"consumeType":1,"groupName":"GCPP","messageModel":1,'
     b'"subscriptionDataSet":[{"subString":"*","subVersion":"1794809268728","topic":"%RETRY%GCPP"},{"codeSet":[0,0],'
@@ -26,12 +34,16 @@ CPP_LOCK = b'{"clientId":"c","consumerGroup":"GCPP","mqSet":[{"brokerName":"brok
 
 
 def golden(code: RequestCode, *, is_request: bool, of_5_only: bool = False) -> list[Any]:
-    """The bodies of all captured frames of that kind that have one."""
+    """Return the bodies of all captured frames of this kind."""
     found = []
     for captured in golden_data.frames():
         if captured.request_code == code and captured.is_request == is_request:
             command = frame.decode_one(captured.frame)
-            if command.body and command.code in (code, 0) and (command.version >= V5_0_0 or not of_5_only):
+            if (
+                command.body
+                and command.code in (code, 0)
+                and (command.version >= V5_0_0 or not of_5_only)
+            ):
                 found.append(pytest.param(command.body, id=captured.name))
     assert found, f"no golden frames of {code}"
     return found
@@ -84,13 +96,14 @@ def test_a_golden_check_of_an_expression_is_read_and_written_as_it_was(body: byt
 
 
 def test_producer_connections_and_the_table_of_all_producers_are_those_of_a_real_broker() -> None:
-    connections = [bodies.Connection("c1", "127.0.0.1:38546", "JAVA", 513)]
+    connections = [bodies.ClientConnection("c1", "127.0.0.1:38546", "JAVA", 513)]
     listed = b'{"connectionSet":[{"clientAddr":"127.0.0.1:38546","clientId":"c1","language":"JAVA","version":513}]}'
     assert finish(bodies.encode_producer_connection(connections)) == listed
     assert bodies.decode_producer_connection(listed) == connections
     table = {"p1": [bodies.ProducerInfo("c1", "/127.0.0.1:38546", "JAVA", 513, 1794808194671)]}
-    assert finish(bodies.encode_producer_table(table.items())) == (
-        b'{"data":{"p1":[{"clientId":"c1","language":"JAVA","lastUpdateTimestamp":1794808194671,'
+    assert (
+        finish(bodies.encode_producer_table(table.items()))
+        == b'{"data":{"p1":[{"clientId":"c1","language":"JAVA","lastUpdateTimestamp":1794808194671,'
         b'"remoteIP":"/127.0.0.1:38546","version":513}]}}'
     )
 
@@ -110,7 +123,9 @@ def test_what_the_cpp_client_sends_is_understood() -> None:
             SubscriptionData("ScratchT", "TagA||TagB", 1794809268728, ("TagA", "TagB"), (0,)),
         ),
     )
-    assert bodies.LockBatchBody.decode(CPP_LOCK) == bodies.LockBatchBody("GCPP", "c", (bodies.MessageQueue("ScratchT", "broker-b", 3),))
+    assert bodies.LockBatchBody.decode(CPP_LOCK) == bodies.LockBatchBody(
+        "GCPP", "c", (bodies.MessageQueue("ScratchT", "broker-b", 3),)
+    )
 
 
 def test_members_that_are_missing_null_or_not_known_do_not_hinder() -> None:
@@ -120,13 +135,17 @@ def test_members_that_are_missing_null_or_not_known_do_not_hinder() -> None:
         b'"consumeType":"consume_pop","messageModel":"0","consumeFromWhere":"FROM_THE_MOON"}]}'
     )
     first, second = heartbeat.consumers
-    assert first == bodies.ConsumerData("G", subscriptions=(SubscriptionData("T", None, 0, (), (5, 7), None),))
+    assert first == bodies.ConsumerData(
+        "G", subscriptions=(SubscriptionData("T", None, 0, (), (5, 7), None),)
+    )
     assert second == bodies.ConsumerData("H", ConsumeType.CONSUME_POP, MessageModel.BROADCASTING)
     assert bodies.HeartbeatData.decode(b'{"clientID":"c"}') == bodies.HeartbeatData("c")
 
 
 def test_a_queue_may_leave_out_what_it_has_the_default_of_and_counts_once() -> None:
-    body = bodies.LockBatchBody.decode(b'{"clientId":"c","consumerGroup":"G","mqSet":[{"topic":"T"},{"queueId":"0","topic":"T","x":1}]}')
+    body = bodies.LockBatchBody.decode(
+        b'{"clientId":"c","consumerGroup":"G","mqSet":[{"topic":"T"},{"queueId":"0","topic":"T","x":1}]}'
+    )
     assert body == bodies.LockBatchBody("G", "c", (bodies.MessageQueue("T", "", 0),))
 
 
@@ -140,15 +159,29 @@ def test_a_queue_may_leave_out_what_it_has_the_default_of_and_counts_once() -> N
         (b"{}", "has no clientID"),
         (b'{"clientID":5}', "clientID must be a text"),
         (b'{"clientID":"c","producerDataSet":[{}]}', "producerDataSet has no groupName"),
-        (b'{"clientID":"c","consumerDataSet":[{"groupName":""}]}', "consumerDataSet has no groupName"),
-        (b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[{}]}]}', "names no topic"),
-        (b'{"clientID":"c","consumerDataSet":[{"groupName":"G","consumeType":3}]}', "must be one of CONSUME_ACTIVELY"),
-        (b'{"clientID":"c","consumerDataSet":[{"groupName":"G","messageModel":-1}]}', "must be one of BROADCASTING"),
+        (
+            b'{"clientID":"c","consumerDataSet":[{"groupName":""}]}',
+            "consumerDataSet has no groupName",
+        ),
+        (
+            b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[{}]}]}',
+            "names no topic",
+        ),
+        (
+            b'{"clientID":"c","consumerDataSet":[{"groupName":"G","consumeType":3}]}',
+            "must be one of CONSUME_ACTIVELY",
+        ),
+        (
+            b'{"clientID":"c","consumerDataSet":[{"groupName":"G","messageModel":-1}]}',
+            "must be one of BROADCASTING",
+        ),
         (b'{"clientID":"c","consumerDataSet":{"groupName":"G"}}', "a list is expected"),
         (b'{"clientID":"c","heartbeatFingerprint":4294967296}', "must fit 32 bits"),
     ],
 )
-def test_a_heartbeat_that_says_too_little_is_refused_with_what_it_lacks(body: bytes | None, why: str) -> None:
+def test_a_heartbeat_that_says_too_little_is_refused_with_what_it_lacks(
+    body: bytes | None, why: str
+) -> None:
     with pytest.raises(ProtocolError, match=why):
         bodies.HeartbeatData.decode(body)
 
@@ -170,5 +203,7 @@ def test_a_lock_request_must_say_who_asks_for_which_group(body: bytes | None) ->
         (SubscriptionData("T", "Filter", class_filter_mode=True), None),
     ],
 )
-def test_a_subscription_knows_which_codes_it_wants(subscription: SubscriptionData, codes: frozenset[int] | None) -> None:
+def test_a_subscription_knows_which_codes_it_wants(
+    subscription: SubscriptionData, codes: frozenset[int] | None
+) -> None:
     assert subscription.wanted_codes == codes

@@ -1,19 +1,25 @@
-"""The tables of numbers, against the golden frames that carry them."""
+"""The code tables match the golden frames."""
 
 from __future__ import annotations
 
-import golden_data
 from orbitmq.protocol import frame
 from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from support.common import golden_data
 
 
 def test_every_golden_request_code_has_the_name_that_its_file_says() -> None:
     for golden in golden_data.frames():
-        assert RequestCode(golden.request_code).name == golden.name.rpartition("/")[2].split("-")[1], golden
+        assert (
+            RequestCode(golden.request_code).name == golden.name.rpartition("/")[2].split("-")[1]
+        ), golden
 
 
 def test_every_golden_answer_code_is_known() -> None:
-    codes = {frame.decode_one(golden.frame).code for golden in golden_data.frames() if not golden.is_request}
+    codes = {
+        frame.decode_one(golden.frame).code
+        for golden in golden_data.frames()
+        if not golden.is_request
+    }
     assert codes <= {int(code) for code in ResponseCode}
     assert {ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND} <= codes
 
@@ -23,7 +29,9 @@ def test_no_request_code_has_two_names() -> None:
 
 
 def test_the_names_that_4_9_has_for_three_answers_are_aliases() -> None:
-    aliases = {name: code.name for name, code in ResponseCode.__members__.items() if name != code.name}
+    aliases = {
+        name: code.name for name, code in ResponseCode.__members__.items() if name != code.name
+    }
     assert aliases == {
         "UPDATE_AND_CREATE_ACL_CONFIG_FAILED": "POLLING_FULL",
         "DELETE_ACL_CONFIG_FAILED": "POLLING_TIMEOUT",

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.common.errors import ProtocolError
-from orbitmq.protocol.bodies.consumer_filters import BloomPositions, FilterData, decode_filters, encode_filters
+from orbitmq.protocol.bodies.consumer_filters import (
+    BloomPositions,
+    FilterData,
+    decode_filters,
+    encode_filters,
+)
 
 ORIGINAL = b"""{
 \t"filterDataByTopic":{
@@ -65,9 +70,28 @@ ORIGINAL = b"""{
 }"""
 
 FILTERS = [
-    FilterData("TopicB", "g1", "TRUE", "SQL92", 6, 1794844184623, BloomPositions(112, (92, 11, 28)), 1794844196218),
-    FilterData("TopicA", "g1", "a > 1 AND b = 'x\"y'", "SQL92", 5, 1794844184539, BloomPositions(112, (19, 13, 46))),
-    FilterData("TopicA", "g2", "c IS NULL", "SQL92", 7, 1794844184844, BloomPositions(112, (33, 20, 42))),
+    FilterData(
+        "TopicB",
+        "g1",
+        "TRUE",
+        "SQL92",
+        6,
+        1794844184623,
+        BloomPositions(112, (92, 11, 28)),
+        1794844196218,
+    ),
+    FilterData(
+        "TopicA",
+        "g1",
+        "a > 1 AND b = 'x\"y'",
+        "SQL92",
+        5,
+        1794844184539,
+        BloomPositions(112, (19, 13, 46)),
+    ),
+    FilterData(
+        "TopicA", "g2", "c IS NULL", "SQL92", 7, 1794844184844, BloomPositions(112, (33, 20, 42))
+    ),
 ]
 
 
@@ -78,14 +102,22 @@ def test_the_file_of_the_original_is_read_and_written_as_it_is() -> None:
 
 
 def test_members_that_are_not_there_are_nothing() -> None:
-    assert decode_filters(b"{}") == decode_filters(b'{"filterDataByTopic":{"T":{"topic":"T"}}}') == []
+    assert (
+        decode_filters(b"{}") == decode_filters(b'{"filterDataByTopic":{"T":{"topic":"T"}}}') == []
+    )
     (found,) = decode_filters(b'{"filterDataByTopic":{"T":{"groupFilterData":{"g":{}}}}}')
     assert found == FilterData("T", "g", "", "", 0, 0, None)
     assert decode_filters(encode_filters([])) == []
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"[]", b'{"filterDataByTopic":[1]}', b'{"filterDataByTopic":{"T":{"groupFilterData":{"g":{"bornTime":"x"}}}}}']
+    "data",
+    [
+        b"",
+        b"[]",
+        b'{"filterDataByTopic":[1]}',
+        b'{"filterDataByTopic":{"T":{"groupFilterData":{"g":{"bornTime":"x"}}}}}',
+    ],
 )
 def test_what_is_no_such_file_is_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError):

@@ -1,4 +1,4 @@
-"""The JSON dialect, against texts that fastjson 1.2.69 and fastjson2 2.0.59 were seen to read and to write."""
+"""The JSON dialect matches what fastjson 1.2.69 and fastjson2 2.0.59 read and write."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ QUEUE = ObjectKey({"topic": "T", "queueId": 0, "brokerName": "b"})
         ('{0:"\\ud83d\\ude00 \\ude00"}', {"0": "😀 \ude00"}),
         ('{"a":"\ttab\n"}', {"a": "\ttab\n"}),
         ('{"a":undefined,"b":NaN}', {"a": None, "b": None}),
-        ('{"a":[+1,01,1.,.5,-.5,1L,1F,2.5D,1e2]}', {"a": [1, 1, 1.0, 0.5, -0.5, 1, 1.0, 2.5, 100.0]}),
+        (
+            '{"a":[+1,01,1.,.5,-.5,1L,1F,2.5D,1e2]}',
+            {"a": [1, 1, 1.0, 0.5, -0.5, 1, 1.0, 2.5, 100.0]},
+        ),
         ("{0:12345678901234567890123}", {"0": 12345678901234567890123}),
         ("{0:1,0:2}", {"0": 2}),
         ("{}", {}),
@@ -106,8 +109,14 @@ def test_lenient_nesting_is_read_up_to_its_limit() -> None:
         ({"t": {QUEUE: 5}}, '{"t":{{"brokerName":"b","queueId":0,"topic":"T"}:5}}'),
         ({True: 1, 1.5: 2}, "{true:1,1.5:2}"),
         ({"x": (1, 2), "s": {"q"}}, '{"x":[1,2],"s":["q"]}'),
-        ("\0\x1f\b\t\n\f\r\"\\/\x7f\u2028é<>'", '"\\u0000\\u001f\\b\\t\\n\\f\\r\\"\\\\/\x7f\u2028é<>\'"'),
-        ({0: "\0\x1f\b\t\n\f\r\"\\/\x7f\u2028é<>'"}, '{0:"\\u0000\\u001f\\b\\t\\n\\f\\r\\"\\\\/\x7f\u2028é<>\'"}'),
+        (
+            "\0\x1f\b\t\n\f\r\"\\/\x7f\u2028é<>'",
+            '"\\u0000\\u001f\\b\\t\\n\\f\\r\\"\\\\/\x7f\u2028é<>\'"',
+        ),
+        (
+            {0: "\0\x1f\b\t\n\f\r\"\\/\x7f\u2028é<>'"},
+            '{0:"\\u0000\\u001f\\b\\t\\n\\f\\r\\"\\\\/\x7f\u2028é<>\'"}',
+        ),
         ("😀", '"😀"'),
         ("x\ude00y", '"x?y"'),
         (2**63 - 1, "9223372036854775807"),
@@ -143,32 +152,55 @@ def test_doubles_are_written_as_java_prints_them(value: float, text: str) -> Non
     assert dumps({"tps": value}).decode() == f'{{"tps":{text}}}'
 
 
-@pytest.mark.parametrize(("last", "text"), [(1, "1"), (0.5, "0.5")], ids=["by the standard encoder", "by our own"])
+@pytest.mark.parametrize(
+    ("last", "text"), [(1, "1"), (0.5, "0.5")], ids=["by the standard encoder", "by our own"]
+)
 def test_standard_keys_are_quoted_and_sorted_numbers_by_value(last: float, text: str) -> None:
     value: dict[str, Any] = {"z": {100: "é", 33: "<", 2: 0, -1: last}, "a": {}}
-    assert dumps(value, standard_keys=True).decode() == '{"a":{},"z":{"-1":' + text + ',"2":0,"33":"<","100":"é"}}'
+    assert (
+        dumps(value, standard_keys=True).decode()
+        == '{"a":{},"z":{"-1":' + text + ',"2":0,"33":"<","100":"é"}}'
+    )
 
 
 def test_objects_as_keys_stay_objects_also_among_standard_keys() -> None:
-    assert dumps({QUEUE: {1: 2}}, standard_keys=True) == b'{{"brokerName":"b","queueId":0,"topic":"T"}:{"1":2}}'
+    assert (
+        dumps({QUEUE: {1: 2}}, standard_keys=True)
+        == b'{{"brokerName":"b","queueId":0,"topic":"T"}:{"1":2}}'
+    )
 
 
 def test_the_pretty_form_is_indented_by_tabs_and_keeps_arrays_of_numbers_on_one_line() -> None:
-    value: dict[str, Any] = {"x": (1, 2), "e": {}, "l": [], "m": {0: "a", 1: [1, [2]]}, "k": {ObjectKey({"q": 3}): 5}, "none": None}
-    assert dumps_pretty(value).decode() == (
-        '{\n\t"x":[1,2],\n\t"e":{},\n\t"l":[\n\t\t\n\t],\n\t"m":{\n\t\t0:"a",\n\t\t1:[\n\t\t\t1,\n\t\t\t[\n\t\t\t\t2\n\t\t\t]\n\t\t]\n\t},'
+    value: dict[str, Any] = {
+        "x": (1, 2),
+        "e": {},
+        "l": [],
+        "m": {0: "a", 1: [1, [2]]},
+        "k": {ObjectKey({"q": 3}): 5},
+        "none": None,
+    }
+    assert (
+        dumps_pretty(value).decode()
+        == '{\n\t"x":[1,2],\n\t"e":{},\n\t"l":[\n\t\t\n\t],\n\t"m":{\n\t\t0:"a",\n\t\t1:[\n\t\t\t1,\n\t\t\t[\n\t\t\t\t2\n\t\t\t]\n\t\t]\n\t},'  # noqa: E501
         '\n\t"k":{\n\t\t{\n\t\t\t"q":3\n\t\t}:5\n\t}\n}'
     )
 
 
 def test_what_is_empty_takes_lines_unless_it_is_a_map_or_an_array_of_numbers() -> None:
     value: dict[str, Any] = {"policy": bean(type=None), "list": [], "map": {}, "numbers": ()}
-    assert dumps_pretty(value).decode() == '{\n\t"policy":{\n\t\t\n\t},\n\t"list":[\n\t\t\n\t],\n\t"map":{},\n\t"numbers":[]\n}'
+    assert (
+        dumps_pretty(value).decode()
+        == '{\n\t"policy":{\n\t\t\n\t},\n\t"list":[\n\t\t\n\t],\n\t"map":{},\n\t"numbers":[]\n}'
+    )
     assert dumps(value) == b'{"policy":{},"list":[],"map":{},"numbers":[]}'
 
 
 def test_a_bean_is_sorted_by_name_and_has_no_empty_members() -> None:
-    assert list(bean(topic="T", brokerName="b", zoneName=None, queueId=0).items()) == [("brokerName", "b"), ("queueId", 0), ("topic", "T")]
+    assert list(bean(topic="T", brokerName="b", zoneName=None, queueId=0).items()) == [
+        ("brokerName", "b"),
+        ("queueId", 0),
+        ("topic", "T"),
+    ]
 
 
 def test_what_has_no_json_form_is_a_type_error() -> None:

@@ -1,4 +1,4 @@
-"""Where a frame ends, what cannot be a frame, and what is written."""
+"""Where a frame ends, which bytes are not a frame, and what is written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from orbitmq.protocol.command import RemotingCommand, SerializeType
 from orbitmq.protocol.frame import FrameLimits
 
 LIMITS = FrameLimits()
-COMMAND = RemotingCommand(105, ext_fields={"topic": "T"}, body=b"body", opaque=7, language=LanguageCode.JAVA, version=479)
+COMMAND = RemotingCommand(
+    105, ext_fields={"topic": "T"}, body=b"body", opaque=7, language=LanguageCode.JAVA, version=479
+)
 BYTES = (
     b'\x00\x00\x00\x83\x00\x00\x00\x7b{"code":105,"extFields":{"topic":"T"},"flag":0,"language":"JAVA","opaque":7,'
     b'"serializeTypeCurrentRPC":"JSON","version":479}body'
@@ -68,7 +70,9 @@ def test_the_longest_frame_is_taken_and_one_byte_more_is_not() -> None:
 def test_the_limits_are_those_given() -> None:
     limits = FrameLimits(frame_length_max=len(BYTES), header_length_max=123)
     assert frame.frame_end(BYTES, 0, len(BYTES), limits) == len(BYTES)
-    with pytest.raises(ProtocolError, match=f"a frame of {len(BYTES)} bytes: at most {len(BYTES) - 1}"):
+    with pytest.raises(
+        ProtocolError, match=f"a frame of {len(BYTES)} bytes: at most {len(BYTES) - 1}"
+    ):
         frame.frame_end(BYTES, 0, len(BYTES), FrameLimits(frame_length_max=len(BYTES) - 1))
     with pytest.raises(ProtocolError, match="a header of 123 bytes: at most 122"):
         frame.frame_end(BYTES, 0, len(BYTES), FrameLimits(header_length_max=122))
@@ -88,7 +92,9 @@ def test_exactly_one_frame_is_exactly_one(data: bytes) -> None:
 def test_a_header_too_long_for_its_24_bits_is_not_written(kind: SerializeType) -> None:
     with pytest.raises(ProtocolError, match="does not fit a frame: at most 16777215"):
         frame.encode(RemotingCommand(1, remark="x" * (1 << 24), serialize_type=kind))
-    assert frame.encode(RemotingCommand(1, serialize_type=kind)), "a failed write must not spoil the next"
+    assert frame.encode(RemotingCommand(1, serialize_type=kind)), (
+        "a failed write must not spoil the next"
+    )
 
 
 def test_a_name_too_long_for_a_binary_header_is_not_written() -> None:
@@ -107,7 +113,9 @@ def test_an_empty_map_is_written_and_none_is_left_out() -> None:
 
 @pytest.mark.parametrize("kind", SerializeType)
 @pytest.mark.parametrize("value", [5, None, b"bytes", True])
-def test_a_field_that_is_no_text_is_an_error_of_the_handler_not_a_crash(kind: SerializeType, value: object) -> None:
+def test_a_field_that_is_no_text_is_an_error_of_the_handler_not_a_crash(
+    kind: SerializeType, value: object
+) -> None:
     command = RemotingCommand(1, ext_fields={"field": value}, serialize_type=kind)  # type: ignore[dict-item]
     with pytest.raises((TypeError, AttributeError)):
         frame.encode(command)
@@ -117,8 +125,19 @@ def test_a_field_that_is_no_text_is_an_error_of_the_handler_not_a_crash(kind: Se
     "command",
     [
         COMMAND,
-        RemotingCommand(-1, opaque=-(1 << 31), flag=(1 << 31) - 1, version=0, language=LanguageCode.OTHER, remark=""),
-        RemotingCommand(0, ext_fields={}, remark='quote " backslash \\ control \x00\x01\x1f\x7f tab \t line \r\n / é 漢 😀'),
+        RemotingCommand(
+            -1,
+            opaque=-(1 << 31),
+            flag=(1 << 31) - 1,
+            version=0,
+            language=LanguageCode.OTHER,
+            remark="",
+        ),
+        RemotingCommand(
+            0,
+            ext_fields={},
+            remark='quote " backslash \\ control \x00\x01\x1f\x7f tab \t line \r\n / é 漢 😀',
+        ),
         RemotingCommand(1, ext_fields={f"k{n}": "v" * n for n in range(300)}, body=bytes(200_000)),
         RemotingCommand(1, ext_fields={"": "", "\x08\x0c": "\x0b"}),
     ],
@@ -126,7 +145,10 @@ def test_a_field_that_is_no_text_is_an_error_of_the_handler_not_a_crash(kind: Se
 def test_the_kernel_writes_the_bytes_of_the_general_encoder(command: RemotingCommand) -> None:
     header = header_json.encode(command)
     body = command.body or b""
-    assert header_write.write_frame(command) == struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
+    assert (
+        header_write.write_frame(command)
+        == struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
+    )
 
 
 def test_half_a_surrogate_pair_is_replaced_on_its_way_out() -> None:

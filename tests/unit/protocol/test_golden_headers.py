@@ -1,11 +1,11 @@
-"""No field that a real peer sent is lost: golden ext fields pass through the typed header unchanged."""
+"""No field sent by a real peer is lost: golden ext fields pass through the typed
+header unchanged.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-import golden_data
-from golden_data import GoldenFrame
 from orbitmq.protocol import frame
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.headers import (
@@ -14,7 +14,6 @@ from orbitmq.protocol.headers import (
     groups,
     nameserver,
     offsets,
-    pop,
     pull,
     query,
     send,
@@ -22,9 +21,13 @@ from orbitmq.protocol.headers import (
     transaction,
 )
 from orbitmq.protocol.headers.base import Header, RpcRequestHeader
+from support.common import golden_data
+from support.common.golden_data import GoldenFrame
 
-# Added by hooks to any request, so they are no part of a request's own header: the client's kind of consumer.
+# Added by hooks to any request, so not part of a request's own header: the client's kind of
+# consumer.
 HOOK_FIELDS = {"ReqT"}
+POP_CODES = {200050, 200051, 200053}  # not served yet, so they have no headers
 
 REQUESTS: dict[int, type[Header]] = {
     11: pull.PullMessageRequestHeader,
@@ -81,9 +84,6 @@ REQUESTS: dict[int, type[Header]] = {
     327: nameserver.AddWritePermOfBrokerRequestHeader,
     351: topics.GetTopicConfigRequestHeader,
     370: send.RecallMessageRequestHeader,
-    200050: pop.PopMessageRequestHeader,
-    200051: pop.AckMessageRequestHeader,
-    200053: pop.ChangeInvisibleTimeRequestHeader,
 }
 
 ANSWERS: dict[int, type[Header]] = {
@@ -105,8 +105,6 @@ ANSWERS: dict[int, type[Header]] = {
     325: send.SendMessageResponseHeader,
     327: nameserver.AddWritePermOfBrokerResponseHeader,
     370: send.RecallMessageResponseHeader,
-    200050: pop.PopMessageResponseHeader,
-    200053: pop.ChangeInvisibleTimeResponseHeader,
 }
 
 
@@ -116,16 +114,30 @@ def _own_fields(golden: GoldenFrame) -> dict[str, str]:
 
 
 def _frames(*, is_request: bool) -> list[GoldenFrame]:
-    return [golden for golden in golden_data.frames() if golden.is_request is is_request and _own_fields(golden)]
+    return [
+        golden
+        for golden in golden_data.frames()
+        if golden.is_request is is_request
+        and golden.request_code not in POP_CODES
+        and _own_fields(golden)
+    ]
 
 
-@pytest.mark.parametrize(("is_request", "table"), [(True, REQUESTS), (False, ANSWERS)], ids=["requests", "answers"])
-def test_every_code_whose_golden_frames_carry_fields_has_a_typed_header(is_request: bool, table: dict[int, type[Header]]) -> None:
+@pytest.mark.parametrize(
+    ("is_request", "table"), [(True, REQUESTS), (False, ANSWERS)], ids=["requests", "answers"]
+)
+def test_every_code_whose_golden_frames_carry_fields_has_a_typed_header(
+    is_request: bool, table: dict[int, type[Header]]
+) -> None:
     assert {golden.request_code for golden in _frames(is_request=is_request)} <= table.keys()
 
 
-@pytest.mark.parametrize(("is_request", "table"), [(True, REQUESTS), (False, ANSWERS)], ids=["requests", "answers"])
-def test_golden_fields_pass_through_their_typed_header_unchanged(is_request: bool, table: dict[int, type[Header]]) -> None:
+@pytest.mark.parametrize(
+    ("is_request", "table"), [(True, REQUESTS), (False, ANSWERS)], ids=["requests", "answers"]
+)
+def test_golden_fields_pass_through_their_typed_header_unchanged(
+    is_request: bool, table: dict[int, type[Header]]
+) -> None:
     checked = 0
     for golden in _frames(is_request=is_request):
         fields = _own_fields(golden)
@@ -135,8 +147,11 @@ def test_golden_fields_pass_through_their_typed_header_unchanged(is_request: boo
 
 
 def test_an_answer_of_success_has_every_field_that_its_header_requires() -> None:
+    checked = set()
     for golden in golden_data.frames():
         command = frame.decode_one(golden.frame)
         header = ANSWERS.get(golden.request_code)
         if header is not None and not golden.is_request and command.code == ResponseCode.SUCCESS:
             header.from_fields(command.ext_fields)
+            checked.add(golden.request_code)
+    assert ANSWERS.keys() - checked == {26}  # the frames have no reply to GET_BROKER_CONFIG

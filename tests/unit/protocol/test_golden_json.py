@@ -1,22 +1,29 @@
-"""JSON that real brokers wrote, in bodies and in configuration files, is read and written again byte for byte."""
+"""JSON written by real brokers, in bodies and configuration files, is read and written again byte
+for byte.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-import golden_data
 from orbitmq.protocol import frame
 from orbitmq.protocol.codes import RequestCode
 from orbitmq.protocol.fastjson import dumps, dumps_pretty, loads
+from support.common import golden_data
 
 COMPACT_FILES = ("transactionMetrics",)
 BINARY_FILES = ("timercheck", "timermetrics")
 
 
 def _as_java_held_it(value: Any, name: str = "") -> Any:
-    """The value with the key and array types that it had before it was written: numbers as keys, arrays of plain ints."""
+    """Return the value with its original key and array types: numbers as keys, arrays of plain
+    ints.
+    """
     if isinstance(value, dict):
-        members = {key: _as_java_held_it(member, key if isinstance(key, str) else "") for key, member in value.items()}
+        members = {
+            key: _as_java_held_it(member, key if isinstance(key, str) else "")
+            for key, member in value.items()
+        }
         if members and all(isinstance(key, str) and key.isdecimal() for key in members):
             return {int(key): member for key, member in members.items()}
         return members
@@ -54,5 +61,7 @@ def test_every_golden_configuration_file_of_5_5_0_is_written_again_byte_for_byte
 
 
 def test_configuration_files_of_4_9_with_maps_on_one_line_are_read() -> None:
-    offsets = loads(golden_data.files("store-4.9.8")["store-4.9.8/clean/store/config/consumerOffset.json"])
+    offsets = loads(
+        golden_data.files("store-4.9.8")["store-4.9.8/clean/store/config/consumerOffset.json"]
+    )
     assert offsets["offsetTable"]["GoldenA@CG_a"] == {"0": 4, "1": 4, "2": 5, "3": 4}

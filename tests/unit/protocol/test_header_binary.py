@@ -1,4 +1,4 @@
-"""The binary header: its bytes, what it cannot carry, and lengths that lie."""
+"""The binary header: its bytes, what it cannot carry, and invalid lengths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ def binary(code: int, **members: object) -> RemotingCommand:
     return RemotingCommand(code, serialize_type=SerializeType.ROCKETMQ, **members)  # type: ignore[arg-type]
 
 
-COMMAND = binary(310, ext_fields={"a": "bc", "é": ""}, remark="r", opaque=-2, flag=1, language=LanguageCode.GO, version=409)
+COMMAND = binary(
+    310,
+    ext_fields={"a": "bc", "é": ""},
+    remark="r",
+    opaque=-2,
+    flag=1,
+    language=LanguageCode.GO,
+    version=409,
+)
 BYTES = (
     b"\x01\x36\x09\x01\x99\xff\xff\xff\xfe\x00\x00\x00\x01\x00\x00\x00\x01r"
     b"\x00\x00\x00\x11\x00\x01a\x00\x00\x00\x02bc\x00\x02\xc3\xa9\x00\x00\x00\x00"
@@ -37,10 +45,17 @@ def test_a_header_is_written_and_read_byte_for_byte() -> None:
 def test_the_shortest_header_has_neither_remark_nor_fields() -> None:
     shortest = bytes(21)
     assert read(shortest) == binary(0, language=LanguageCode.JAVA, version=0)
-    assert header_binary.encode(binary(0, ext_fields={}, remark="", language=LanguageCode.JAVA, version=0)) == shortest
+    assert (
+        header_binary.encode(
+            binary(0, ext_fields={}, remark="", language=LanguageCode.JAVA, version=0)
+        )
+        == shortest
+    )
 
 
-@pytest.mark.parametrize(("code", "arrives"), [(32767, 32767), (-1, -1), (32768, -32768), (200050, 200050 - 3 * 65536)])
+@pytest.mark.parametrize(
+    ("code", "arrives"), [(32767, 32767), (-1, -1), (32768, -32768), (200050, 200050 - 3 * 65536)]
+)
 def test_a_code_has_16_bits(code: int, arrives: int) -> None:
     assert read(header_binary.encode(binary(code))).code == arrives
 
@@ -81,6 +96,8 @@ def test_bytes_behind_the_fields_are_passed_over() -> None:
 
 
 def test_a_name_longer_than_its_16_bits_is_not_written() -> None:
-    assert read(header_binary.encode(binary(1, ext_fields={"x" * 32767: "v"}))).ext_fields == {"x" * 32767: "v"}
+    assert read(header_binary.encode(binary(1, ext_fields={"x" * 32767: "v"}))).ext_fields == {
+        "x" * 32767: "v"
+    }
     with pytest.raises(ProtocolError, match="a binary header takes at most 32767"):
         header_binary.encode(binary(1, ext_fields={"x" * 32768: "v"}))

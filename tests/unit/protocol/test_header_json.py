@@ -1,4 +1,4 @@
-"""JSON headers as real clients of all languages send them, and as nobody should."""
+"""JSON headers as real clients of all languages send them, and malformed ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orbitmq.protocol.command import RemotingCommand
 
 def read(text: str | bytes) -> RemotingCommand:
     header = text.encode() if isinstance(text, str) else text
-    padded = bytearray(b"{" + header + b"}")  # what stands around a header must not matter
+    padded = bytearray(b"{" + header + b"}")  # bytes around the header must not matter
     command = header_json.decode(padded, 1, 1 + len(header))
     assert command == header_json.decode_general(header)
     return command
@@ -23,19 +23,26 @@ def test_missing_members_have_their_defaults() -> None:
 
 
 def test_unknown_members_of_any_kind_are_passed_over() -> None:
-    command = read('{"code":1,"new":{"a":[1,{"b":null}]},"more":[],"x":1.5,"y":true,"z":null,"serializeTypeCurrentRPC":"ROCKETMQ"}')
+    command = read(
+        '{"code":1,"new":{"a":[1,{"b":null}]},"more":[],"x":1.5,"y":true,"z":null,"serializeTypeCurrentRPC":"ROCKETMQ"}'
+    )
     assert command == RemotingCommand(1, language=LanguageCode.OTHER, version=0)
 
 
 def test_numbers_and_booleans_in_ext_fields_are_read_as_text() -> None:
-    command = read('{"extFields":{"n":5,"m":-7,"t":true,"f":false,"d":1.5,"s":"x","big":12345678901234567890}}')
+    command = read(
+        '{"extFields":{"n":5,"m":-7,"t":true,"f":false,"d":1.5,"s":"x","big":12345678901234567890}}'
+    )
     assert command.ext_fields == {
         "n": "5", "m": "-7", "t": "true", "f": "false", "d": "1.5", "s": "x", "big": "12345678901234567890",
     }  # fmt: skip
 
 
 def test_values_that_are_structures_are_read_as_their_json() -> None:
-    assert read('{"extFields":{"l":[1,"a"],"o":{"k":1}}}').ext_fields == {"l": '[1,"a"]', "o": '{"k":1}'}
+    assert read('{"extFields":{"l":[1,"a"],"o":{"k":1}}}').ext_fields == {
+        "l": '[1,"a"]',
+        "o": '{"k":1}',
+    }
 
 
 def test_null_members_are_as_if_missing() -> None:
@@ -75,7 +82,19 @@ def test_numbers_are_read_leniently(text: str, number: int) -> None:
     assert read(f'{{"opaque":{text}}}').opaque == number
 
 
-@pytest.mark.parametrize("text", ["2147483648", "-2147483649", '"x"', "[1]", '{"a":1}', "1e400", "9" * 5000, '"' + "9" * 5000 + '"'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2147483648",
+        "-2147483649",
+        '"x"',
+        "[1]",
+        '{"a":1}',
+        "1e400",
+        "9" * 5000,
+        '"' + "9" * 5000 + '"',
+    ],
+)
 @pytest.mark.parametrize("member", ["code", "flag", "opaque", "version"])
 def test_what_is_no_32_bit_number_closes_the_connection(member: str, text: str) -> None:
     with pytest.raises(ProtocolError):
@@ -102,7 +121,14 @@ def test_what_is_no_32_bit_number_closes_the_connection(member: str, text: str) 
             '{"code":1',
             '{"code":1 "flag":2}',
         ),
-        *('{"extFields":5}', '{"extFields":"x"}', '{"extFields":[1]}', '{"remark":"unclosed}', '{"remark":"\\q"}', '{"a":undefine}'),
+        *(
+            '{"extFields":5}',
+            '{"extFields":"x"}',
+            '{"extFields":[1]}',
+            '{"remark":"unclosed}',
+            '{"remark":"\\q"}',
+            '{"a":undefine}',
+        ),
         "[" * 100_000,
         '{"a":' * 100_000,
         '{"extFields":{"a":{"b":null,"c":' + "[" * 900 + "]" * 900 + "}}}",
@@ -129,7 +155,7 @@ def test_what_is_not_utf_8_closes_the_connection(header: bytes) -> None:
         header_json.decode(header, 0, len(header))
 
 
-def test_escapes_that_only_fastjson_knows_are_read_whoever_reads() -> None:
+def test_escapes_that_only_fastjson_knows_are_read_by_both_decoders() -> None:
     command = read('{"code":1,"extFields":{"a":"\\x41\\v\\\'","b":"\\u0041\\n"},"remark":"\\x42"}')
     assert (command.ext_fields, command.remark) == ({"a": "A\x0b'", "b": "A\n"}, "B")
 
@@ -142,7 +168,9 @@ def test_control_characters_and_odd_spellings_are_read() -> None:
 
 
 def test_of_doubled_members_the_last_counts() -> None:
-    command = read('{"code":1,"code":2,"extFields":{"a":"1","a":"2"},"remark":"x","remark":"y","extFields":{"b":"3"}}')
+    command = read(
+        '{"code":1,"code":2,"extFields":{"a":"1","a":"2"},"remark":"x","remark":"y","extFields":{"b":"3"}}'
+    )
     assert (command.code, command.ext_fields, command.remark) == (2, {"b": "3"}, "y")
 
 

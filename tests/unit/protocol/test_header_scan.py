@@ -1,23 +1,25 @@
-"""The scanner knows what ordinary clients send, and leaves the rest to the general decoder, whose word is law."""
+"""The scanner reads what ordinary clients send, and leaves the rest to the general decoder, its
+specification.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-import golden_data
 from orbitmq.common.errors import ProtocolError
 from orbitmq.protocol import header_json, header_scan
+from support.common import golden_data
 
 ORDINARY = b'{"code":105,"extFields":{"topic":"T","n":"1"},"flag":0,"language":"JAVA","opaque":-7,"remark":"r","version":479}'
 
 
 def scan(header: bytes) -> object:
-    """What the scanner says of a header that stands in the middle of a buffer."""
+    """Scan a header in the middle of a buffer."""
     return header_scan.scan(b'{"' + header + b'"}', 2, 2 + len(header))
 
 
 def agrees(header: bytes) -> bool:
-    """Whether the scanner took a header; if it did, the general decoder says the same."""
+    """Return whether the scanner read a header; if so, the general decoder must agree."""
     quick = scan(header)
     if quick is not None:
         assert quick == header_json.decode_general(header)
@@ -25,7 +27,11 @@ def agrees(header: bytes) -> bool:
 
 
 def test_the_scanner_takes_every_json_header_of_real_peers() -> None:
-    headers = [golden.frame[8 : 8 + int.from_bytes(golden.frame[5:8], "big")] for golden in golden_data.frames() if golden.frame[4] == 0]
+    headers = [
+        golden.frame[8 : 8 + int.from_bytes(golden.frame[5:8], "big")]
+        for golden in golden_data.frames()
+        if golden.frame[4] == 0
+    ]
     assert len(headers) > 1000
     assert [header for header in headers if not agrees(header)] == []
 

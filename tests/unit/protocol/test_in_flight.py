@@ -1,4 +1,4 @@
-"""Requests that wait for their answer leave once, for one reason."""
+"""Requests in flight leave once, for one reason."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_what_is_overdue_leaves_and_what_is_not_stays() -> None:
     assert waiting.drop("peer") == ["waiter 1"]
 
 
-def test_a_peer_that_dies_takes_its_waiters_and_nobody_elses() -> None:
+def test_a_peer_that_dies_takes_only_its_own_waiters() -> None:
     waiting: InFlight[str] = InFlight()
     for opaque in range(6):
         waiting.add(opaque, f"peer {opaque % 2}", 100, f"waiter {opaque}")
@@ -56,7 +56,11 @@ def test_a_number_that_waits_is_not_given_twice() -> None:
 
 def test_nothing_is_kept_of_who_left() -> None:
     waiting: InFlight[str] = InFlight()
-    ways: list[Callable[[], object]] = [lambda: waiting.take(0, "peer"), lambda: waiting.expire(100), lambda: waiting.drop("peer")]
+    ways: list[Callable[[], object]] = [
+        lambda: waiting.take(0, "peer"),
+        lambda: waiting.expire(100),
+        lambda: waiting.drop("peer"),
+    ]
     for opaque, leave in enumerate(ways):
         waiting.add(opaque, "peer", 100, "waiter")
         leave()

@@ -1,4 +1,4 @@
-"""Every parser that a peer can reach does work in proportion to what it is given, whether it takes it or refuses it."""
+"""Every parser that a peer can reach takes linear time, whether it accepts or refuses the input."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from functools import partial
 
 import pytest
 
-from linear_room import assert_linear, outcome
 from orbitmq.access.account_file import AccountFile
 from orbitmq.access.account_requests import _split
 from orbitmq.access.addresses import network, pattern
 from orbitmq.access.policies import ResourcePattern
-from orbitmq.broker.attributes import parse_changes
+from orbitmq.broker.metadata.attributes import parse_changes
 from orbitmq.common import properties as properties_text
-from orbitmq.common.errors import MessageIllegal, ProtocolError, RequestRefused
+from orbitmq.common.errors import (
+    InvalidMessageError,
+    ProtocolError,
+    RefusedError,
+    RequestRefusedError,
+)
 from orbitmq.message import batch, properties
 from orbitmq.message.message_id import parse_offset_id, parse_unique_id
 from orbitmq.message.recall_handle import RecallHandle
@@ -27,6 +31,7 @@ from orbitmq.protocol.bodies.subscriptions import TAGS_MAX, SubscriptionData
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers.base import Header
 from orbitmq.protocol.headers.pull import PullMessageRequestHeader
+from support.common.linear_work import assert_linear, outcome
 
 SAME_HASH = (1 << 61) - 1  # Python's hash of each multiple of it is 0
 
@@ -56,7 +61,9 @@ def loads(text: str | bytes) -> object:
         lambda size: "{" + "".join(f"{number}:1," for number in range(size)) + "}",
         lambda size: "{" + "".join(f"a{number}:1," for number in range(size)) + "}",
         lambda size: "{" + "".join(f'{{"a":{number}}}:1,' for number in range(size // 4)) + "}",
-        lambda size: "{" + "".join(f'{{"a":{number * SAME_HASH}}}:1,' for number in range(size // 16)) + "}",
+        lambda size: (
+            "{" + "".join(f'{{"a":{number * SAME_HASH}}}:1,' for number in range(size // 16)) + "}"
+        ),
         lambda size: "{" * 200 + "}" * size,
         lambda size: " " * size,
         lambda size: "[" + "null ," * size,
@@ -77,7 +84,11 @@ def test_numbers_that_have_one_hash_are_no_keys() -> None:
 @pytest.mark.parametrize(
     "spelled",
     [
-        lambda size: b'{"code":34,"extFields":{' + b",".join(b'"k%d":"v"' % number for number in range(size // 8)) + b"}}",
+        lambda size: (
+            b'{"code":34,"extFields":{'
+            + b",".join(b'"k%d":"v"' % number for number in range(size // 8))
+            + b"}}"
+        ),
         lambda size: b'{"code":34,"extFields":{"a":"' + b"\\n" * size + b'"}}',
         lambda size: b'{"code":34,"extFields":{"a":"' + b"x" * size,
         lambda size: b'{"code":' + b"1" * size + b"}",
@@ -92,7 +103,9 @@ def test_numbers_that_have_one_hash_are_no_keys() -> None:
 def test_json_headers(spelled: Callable[[int], bytes]) -> None:
     for decode in (header_json.decode, header_scan.scan):
 
-        def work(size: int, decode: Callable[[bytes, int, int], object] = decode) -> Callable[[], object]:
+        def work(
+            size: int, decode: Callable[[bytes, int, int], object] = decode
+        ) -> Callable[[], object]:
             header = spelled(size)
             return outcome(lambda: decode(header, 0, len(header)), ProtocolError)
 
@@ -101,7 +114,9 @@ def test_json_headers(spelled: Callable[[int], bytes]) -> None:
 
 def test_binary_headers() -> None:
     def work(size: int) -> Callable[[], object]:
-        header = header_binary.encode(RemotingCommand(1, ext_fields={f"k{number}": "v" for number in range(size)}))
+        header = header_binary.encode(
+            RemotingCommand(1, ext_fields={f"k{number}": "v" for number in range(size)})
+        )
         return lambda: header_binary.decode(header, 0, len(header))
 
     assert_linear(work, 1_000)
@@ -111,8 +126,10 @@ def test_binary_headers() -> None:
 @pytest.mark.parametrize("value", ["1", "-1", "+1", "x", "\u0661", " "])
 def test_numbers_in_header_fields(header: type[Header], value: str) -> None:
     def work(size: int) -> Callable[[], object]:
-        fields = dict.fromkeys(("queueId", "queueOffset", "maxMsgNums", "sysFlag", "subVersion"), value * size)
-        return outcome(lambda: header.from_fields(fields), RequestRefused)
+        fields = dict.fromkeys(
+            ("queueId", "queueOffset", "maxMsgNums", "sysFlag", "subVersion"), value * size
+        )
+        return outcome(lambda: header.from_fields(fields), RequestRefusedError)
 
     assert_linear(work, 4_000)
 
@@ -138,7 +155,10 @@ def test_numbers_in_header_fields(header: type[Header], value: str) -> None:
         (parse_unique_id, lambda size: "zz" * size),
         (RecallHandle.parse, lambda size: "A" * size),
         (RecallHandle.parse, lambda size: urlsafe_b64encode(b" " * size).decode()),
-        (RecallHandle.parse, lambda size: urlsafe_b64encode(b"v1 T b " + b"1" * size + b" id").decode()),
+        (
+            RecallHandle.parse,
+            lambda size: urlsafe_b64encode(b"v1 T b " + b"1" * size + b" id").decode(),
+        ),
         (properties_text.parse, lambda size: "a=b\n" * size),
         (properties_text.parse, lambda size: "\\\n" * size),
         (properties_text.parse, lambda size: "a\\\n" * size),
@@ -161,17 +181,23 @@ def test_numbers_in_header_fields(header: type[Header], value: str) -> None:
         (ResourcePattern.of_new_rule, lambda size: ":" * size),
     ],
 )
-def test_texts_of_fields_and_bodies(parse: Callable[[object], object], spelled: Callable[[int], object]) -> None:
+def test_texts_of_fields_and_bodies(
+    parse: Callable[[object], object], spelled: Callable[[int], object]
+) -> None:
     def work(size: int) -> Callable[[], object]:
         text = spelled(size)
-        return outcome(lambda: parse(text), MessageIllegal, ValueError, RequestRefused)
+        return outcome(
+            lambda: parse(text), InvalidMessageError, ValueError, RefusedError, RequestRefusedError
+        )
 
     assert_linear(work, 1_000)
 
 
 def test_files_of_accounts() -> None:
     def work(size: int) -> Callable[[], object]:
-        content = b"accounts:\n" + b"".join(b"- accessKey: key%07d\n  secretKey: secret12\n" % number for number in range(size))
+        content = b"accounts:\n" + b"".join(
+            b"- accessKey: key%07d\n  secretKey: secret12\n" % number for number in range(size)
+        )
         return lambda: AccountFile.decode(content)
 
     assert_linear(work, 4)
@@ -186,7 +212,12 @@ def test_files_of_accounts() -> None:
                 {
                     "clientID": "c",
                     "consumerDataSet": [
-                        {"groupName": f"g{number}", "subscriptionDataSet": [{"topic": "T", "codeSet": [1, 2], "tagsSet": ["a", "b"]}]}
+                        {
+                            "groupName": f"g{number}",
+                            "subscriptionDataSet": [
+                                {"topic": "T", "codeSet": [1, 2], "tagsSet": ["a", "b"]}
+                            ],
+                        }
                         for number in range(size)
                     ],
                 }
@@ -198,13 +229,18 @@ def test_files_of_accounts() -> None:
                 {
                     "clientId": "c",
                     "consumerGroup": "g",
-                    "mqSet": [{"topic": "T", "brokerName": "b", "queueId": number * 65_536 % 2**31} for number in range(size)],
+                    "mqSet": [
+                        {"topic": "T", "brokerName": "b", "queueId": number * 65_536 % 2**31}
+                        for number in range(size)
+                    ],
                 }
             ),
         ),
     ],
 )
-def test_bodies_of_requests(decode: Callable[[bytes], object], spelled: Callable[[int], bytes]) -> None:
+def test_bodies_of_requests(
+    decode: Callable[[bytes], object], spelled: Callable[[int], bytes]
+) -> None:
     def work(size: int) -> Callable[[], object]:
         body = spelled(size)
         return lambda: decode(body)
@@ -214,11 +250,14 @@ def test_bodies_of_requests(decode: Callable[[bytes], object], spelled: Callable
 
 def test_a_tag_expression_has_a_longest_length() -> None:
     assert len(tags_of("||".join(map(str, range(10_000)))) or ()) == 10_000
-    with pytest.raises(MessageIllegal, match=f"at most {CHARS_MAX} are read"):
+    with pytest.raises(InvalidMessageError, match=f"at most {CHARS_MAX} are read"):
         tags_of("a||" * CHARS_MAX)
     for name, value in (("tagsSet", "a"), ("codeSet", 1)):
         SubscriptionData.from_json({"topic": "T", name: [value] * TAGS_MAX})
-        with pytest.raises(ProtocolError, match=f"member {name} has {TAGS_MAX + 1} items, and at most {TAGS_MAX} are read"):
+        with pytest.raises(
+            ProtocolError,
+            match=f"member {name} has {TAGS_MAX + 1} items, and at most {TAGS_MAX} are read",
+        ):
             SubscriptionData.from_json({"topic": "T", name: [value] * (TAGS_MAX + 1)})
 
 

@@ -1,4 +1,4 @@
-"""The body of a registration in all its forms, and the bodies that are refused."""
+"""The body of a registration in all its forms, and refused bodies."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ import pytest
 from orbitmq.common.errors import ProtocolError
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies import registration
-from orbitmq.protocol.bodies.nameserver import ATTRIBUTES_MAX, MAPPED_QUEUES_MAX, DataVersion, TopicConfig, TopicQueueMappingInfo
+from orbitmq.protocol.bodies.nameserver import (
+    ATTRIBUTES_MAX,
+    MAPPED_QUEUES_MAX,
+    DataVersion,
+    TopicConfig,
+    TopicQueueMappingInfo,
+)
 from orbitmq.protocol.bodies.registration import RegisterBrokerBody, body_crc32
 
 CONTENT = RegisterBrokerBody(
     DataVersion(3, 1000, 1),
-    {"T1": TopicConfig("T1", 4, 8, 6, attributes={"+message.type": "FIFO"}), "T2": TopicConfig("T2")},
+    {
+        "T1": TopicConfig("T1", 4, 8, 6, attributes={"+message.type": "FIFO"}),
+        "T2": TopicConfig("T2"),
+    },
     ["10.0.0.1:30000"],
     {"T1": TopicQueueMappingInfo("T1", "b", 4, 7, {0: 0, 3: 1})},
 )
@@ -71,13 +80,18 @@ def test_what_is_missing_has_the_defaults_of_the_original() -> None:
     body = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T1":{"topicName":"T1"},"T2":{"perm":4}}}}'
     content = RegisterBrokerBody.decode(body)
     assert content.data_version is None
-    assert content.topics == {"T1": TopicConfig("T1", 16, 16, 6), "T2": TopicConfig("T2", 16, 16, 4)}
+    assert content.topics == {
+        "T1": TopicConfig("T1", 16, 16, 6),
+        "T2": TopicConfig("T2", 16, 16, 4),
+    }
     assert content.filter_servers == []
     assert RegisterBrokerBody.decode(b'{"filterServerList":null}').filter_servers is None
 
 
 def test_a_topic_goes_by_its_name_not_by_its_key() -> None:
-    content = RegisterBrokerBody.decode(b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"key":{"topicName":"name"}}}}')
+    content = RegisterBrokerBody.decode(
+        b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"key":{"topicName":"name"}}}}'
+    )
     assert content.topics.keys() == {"name"}
 
 
@@ -120,11 +134,22 @@ def test_a_stream_that_is_cut_short_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "topic", ['{"perm":"x"}', '{"perm":[]}', '{"perm":4294967296}', '{"topicName":3}', "7", '{"attributes":[]}', '{"readQueueNums":1e400}']
+    "topic",
+    [
+        '{"perm":"x"}',
+        '{"perm":[]}',
+        '{"perm":4294967296}',
+        '{"topicName":3}',
+        "7",
+        '{"attributes":[]}',
+        '{"readQueueNums":1e400}',
+    ],
 )
 def test_a_topic_of_the_wrong_shape_is_refused(topic: str) -> None:
     with pytest.raises(ProtocolError):
-        RegisterBrokerBody.decode(f'{{"topicConfigSerializeWrapper":{{"topicConfigTable":{{"T":{topic}}}}}}}'.encode())
+        RegisterBrokerBody.decode(
+            f'{{"topicConfigSerializeWrapper":{{"topicConfigTable":{{"T":{topic}}}}}}}'.encode()
+        )
 
 
 def test_the_checksum_has_no_sign_bit() -> None:
@@ -133,27 +158,66 @@ def test_the_checksum_has_no_sign_bit() -> None:
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_large_registration_is_written_and_read_in_many_slices(compressed: bool) -> None:
-    content = RegisterBrokerBody(DataVersion(1, 1, 1), {f"topic-{number}": TopicConfig(f"topic-{number}") for number in range(20_000)})
+    content = RegisterBrokerBody(
+        DataVersion(1, 1, 1),
+        {f"topic-{number}": TopicConfig(f"topic-{number}") for number in range(20_000)},
+    )
     body = content.encode(compressed=compressed)
     assert sum(1 for _ in content.encode_in_slices(compressed=compressed)) >= 20
     assert sum(1 for _ in RegisterBrokerBody.decode_in_slices(body, compressed=compressed)) >= 20
     assert RegisterBrokerBody.decode(body, compressed=compressed) == content
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+def test_slices_of_a_registration_count_what_its_topics_hold(compressed: bool) -> None:
+    attributes = {f"name{number}": "value" for number in range(1_000)}
+    queues = {number: number for number in range(10_000)}
+    content = RegisterBrokerBody(
+        DataVersion(1, 1, 1),
+        {f"T{number}": TopicConfig(f"T{number}", attributes=attributes) for number in range(100)},
+        queue_mappings={
+            f"M{number}": TopicQueueMappingInfo(f"M{number}", "b", 10_000, 1, queues)
+            for number in range(10)
+        },
+    )
+    body = content.encode(compressed=compressed)
+    assert sum(1 for _ in RegisterBrokerBody.decode_in_slices(body, compressed=compressed)) >= 20
+    assert sum(1 for _ in content.encode_in_slices(compressed=compressed)) >= 20
+    assert RegisterBrokerBody.decode(body, compressed=compressed) == content
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (RegisterBrokerBody(filter_servers=["f"] * (registration.FILTER_SERVERS_MAX + 1)), "filter servers"),
-        (RegisterBrokerBody(topics={"T": TopicConfig("T", attributes={f"a{n}": "" for n in range(ATTRIBUTES_MAX + 1)})}), "attributes"),
+        (
+            RegisterBrokerBody(filter_servers=["f"] * (registration.FILTER_SERVERS_MAX + 1)),
+            "filter servers",
+        ),
         (
             RegisterBrokerBody(
-                queue_mappings={"T": TopicQueueMappingInfo("T", "b", curr_id_map={n: n for n in range(MAPPED_QUEUES_MAX + 1)})}
+                topics={
+                    "T": TopicConfig(
+                        "T", attributes={f"a{n}": "" for n in range(ATTRIBUTES_MAX + 1)}
+                    )
+                }
+            ),
+            "attributes",
+        ),
+        (
+            RegisterBrokerBody(
+                queue_mappings={
+                    "T": TopicQueueMappingInfo(
+                        "T", "b", curr_id_map={n: n for n in range(MAPPED_QUEUES_MAX + 1)}
+                    )
+                }
             ),
             "queues on a broker",
         ),
     ],
 )
 @pytest.mark.parametrize("compressed", [False, True])
-def test_what_nobody_has_so_many_of_is_refused(content: RegisterBrokerBody, why: str, compressed: bool) -> None:
+def test_absurd_numbers_of_items_are_refused(
+    content: RegisterBrokerBody, why: str, compressed: bool
+) -> None:
     with pytest.raises(ProtocolError, match=why):
         RegisterBrokerBody.decode(content.encode(compressed=compressed), compressed=compressed)

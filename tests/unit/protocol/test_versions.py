@@ -1,4 +1,4 @@
-"""Version ordinals against names that the original prints."""
+"""Version ordinals match the names that the original prints."""
 
 from __future__ import annotations
 
@@ -33,9 +33,15 @@ def test_a_version_is_described_as_the_original_prints_it(version: int, name: st
 
 
 def test_the_named_gates_stand_where_their_names_say() -> None:
-    gates = {name: value for name, value in vars(versions).items() if name.startswith("V") and isinstance(value, int)}
+    gates = {
+        name: value
+        for name, value in vars(versions).items()
+        if name.startswith("V") and isinstance(value, int)
+    }
     assert len(gates) > 5
-    assert {name: versions.describe(value) for name, value in gates.items()} == {name: name for name in gates}
+    assert {name: versions.describe(value) for name, value in gates.items()} == {
+        name: name for name in gates
+    }
     assert versions.describe(versions.CURRENT_VERSION) == "V5_5_0"
 
 

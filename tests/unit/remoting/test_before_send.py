@@ -1,4 +1,4 @@
-"""No reply leaves a server before what serves it was told that replies are about to leave."""
+"""No reply is sent before `before_send` was called."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ import pytest
 from orbitmq.common.clock import SystemClock
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import ByteLink, Channel
-from orbitmq.remoting.dispatch import Dispatcher
+from orbitmq.remoting.dispatch import RequestDispatcher
 from orbitmq.remoting.lanes import LaneLimits
 from orbitmq.remoting.server import ServerConfig
 from orbitmq.remoting.tls import ClientTls, client_context
-from remoting_peers import Peer, connected, request, run, serving, sized
+from support.remoting.peers import Peer, connected, request, run, serving, sized
 
 KIB, MIB = 1024, 1024 * 1024
 ANYBODY = client_context(ClientTls(enabled=True))
 NOW, LATER = 1001, 1002
-ROUNDS = 3  # the first byte of a connection, and what its TLS says by itself, come before the last of them
+# the first byte of a connection, and the TLS handshake, come before the last of them
+ROUNDS = 3
 
 
 class Commits:
-    """A taker that takes nothing: its handlers acknowledge a commit by a small reply, behind which two large ones follow."""
+    """A fast path that handles no request: its handlers acknowledge a commit by a small reply,
+    followed by two large ones.
+    """
 
     def __init__(self) -> None:
         self.peer: Peer | None = None
@@ -32,7 +35,7 @@ class Commits:
 
     def commit(self, channel: Channel, question: RemotingCommand) -> RemotingCommand:
         self.has_commits = True
-        channel.send(question.answer(0))
+        channel.send(question.reply(0))
         channel.send(sized(channel, question))
         return sized(channel, question)
 
@@ -40,10 +43,10 @@ class Commits:
         await asyncio.sleep(0)
         return self.commit(channel, question)
 
-    def take(self, link: ByteLink, buffer: bytearray, start: int, end: int) -> int:
+    def try_handle(self, link: ByteLink, buffer: bytearray, start: int, end: int) -> int:
         return start
 
-    def end_turn(self) -> None:
+    def end_of_iteration(self) -> None:
         self.before_send()
 
     def before_send(self) -> None:
@@ -59,15 +62,23 @@ class Commits:
     ids=["too much for its link", "too much for all links", "little"],
 )
 @pytest.mark.parametrize("code", [NOW, LATER], ids=["at once", "later"])
-def test_replies_leave_only_after_the_serving_side_was_told(code: int, unsent_max: int, size: int, tls: ssl.SSLContext | None) -> None:
+def test_replies_leave_only_after_the_serving_side_was_told(
+    code: int, unsent_max: int, size: int, tls: ssl.SSLContext | None
+) -> None:
     commits = Commits()
 
     async def scenario() -> None:
-        dispatcher = Dispatcher(SystemClock())
+        dispatcher = RequestDispatcher(SystemClock())
         dispatcher.register(NOW, commits.commit)
-        dispatcher.register(LATER, commits.commit_later, lane=dispatcher.add_lane(LaneLimits(name="later", running_max=1, queue_max=1)))
-        async with serving(ServerConfig(unsent_bytes_max=unsent_max), dispatcher=dispatcher) as server:
-            server.endpoint.taker = commits
+        dispatcher.register(
+            LATER,
+            commits.commit_later,
+            lane=dispatcher.add_lane(LaneLimits(name="later", running_max=1, queue_max=1)),
+        )
+        async with serving(
+            ServerConfig(unsent_bytes_max=unsent_max), dispatcher=dispatcher
+        ) as server:
+            server.endpoint.fast_path = commits
             async with connected(server, tls) as peer:
                 for number in range(ROUNDS):
                     peer.write(request(code, number, size=str(size)))

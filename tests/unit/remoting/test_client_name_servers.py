@@ -1,4 +1,4 @@
-"""Which name server a client asks, and when it asks another."""
+"""Which name server a client calls, and when it calls another."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import contextlib
 
 import pytest
 
-import remoting_peers as peers
 from orbitmq.common.clock import SystemClock
-from orbitmq.common.errors import RemoteUnavailable
+from orbitmq.common.errors import RemoteUnavailableError
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.client import ClientConfig, RemotingClient
 from orbitmq.remoting.name_servers import NameServerList
 from orbitmq.remoting.server import RemotingServer
-from remoting_peers import ECHO, SILENT, address, free_address, run, serving
+from support.remoting import peers
+from support.remoting.peers import ECHO, SILENT, address, free_address, run, serving
 
 
 class FirstOf:
-    """Stands in for the random choice of the first name server."""
+    """Replaces the random choice of the first name server."""
 
     def choice(self, addresses: list[str]) -> str:
         return addresses[0]
@@ -31,9 +31,11 @@ def listed(*addresses: str) -> NameServerList:
 async def counting(stack: contextlib.AsyncExitStack, asked: list[str], name: str) -> RemotingServer:
     def note(_: Channel, question: RemotingCommand) -> RemotingCommand:
         asked.append(name)
-        return question.answer(0)
+        return question.reply(0)
 
-    server: RemotingServer = await stack.enter_async_context(serving(handlers={ECHO: note, SILENT: peers.silent}))
+    server: RemotingServer = await stack.enter_async_context(
+        serving(handlers={ECHO: note, SILENT: peers.silent})
+    )
     return server
 
 
@@ -41,7 +43,9 @@ def test_the_name_server_that_answered_is_asked_until_it_fails_then_the_next() -
     async def scenario() -> None:
         async with contextlib.AsyncExitStack() as stack:
             asked: list[str] = []
-            one, two, three = [await counting(stack, asked, name) for name in ("one", "two", "three")]
+            one, two, three = [
+                await counting(stack, asked, name) for name in ("one", "two", "three")
+            ]
             names = listed(free_address(), *(address(server) for server in (one, two, three)))
             async with RemotingClient(ClientConfig(), SystemClock(), name_servers=names) as client:
 
@@ -57,10 +61,15 @@ def test_the_name_server_that_answered_is_asked_until_it_fails_then_the_next() -
                 await ask()
                 assert asked == ["one", "one", "two", "two", "three"]
                 await three.stop()
-                with pytest.raises(RemoteUnavailable, match=r"^no name server answers: .*cannot connect to .*; cannot connect to"):
+                with pytest.raises(
+                    RemoteUnavailableError,
+                    match=r"^no name server answers: .*cannot connect to .*; cannot connect to",
+                ):
                     await ask()
                 client.name_servers.update([])
-                with pytest.raises(RemoteUnavailable, match="no name server is known; give one as host:port"):
+                with pytest.raises(
+                    RemoteUnavailableError, match="no name server is known; give one as host:port"
+                ):
                     await ask()
 
     run(scenario)

@@ -1,4 +1,4 @@
-"""The way of a request to its handler: lanes and their limits, refusals, hooks, answers that come later."""
+"""Dispatch of requests to handlers: lanes and their limits, refusals, hooks, deferred responses."""
 
 from __future__ import annotations
 
@@ -8,19 +8,29 @@ import logging
 import pytest
 
 from orbitmq.common.clock import SystemClock
-from orbitmq.common.errors import RequestRefused
+from orbitmq.common.errors import RequestRefusedError
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import Channel
-from orbitmq.remoting.dispatch import Dispatcher
+from orbitmq.remoting.dispatch import RequestDispatcher
 from orbitmq.remoting.lanes import LaneLimits
 from orbitmq.testing.manual_clock import ManualClock
-from remoting_peers import ECHO, Peer, connected, echo, fault_of_the_server, request, run, serving, until
+from support.common.waiting import until
+from support.remoting.peers import (
+    ECHO,
+    Peer,
+    connected,
+    echo,
+    fault_of_the_server,
+    request,
+    run,
+    serving,
+)
 
 WORK = 2001
 
 
 class Gate:
-    """An asynchronous handler that a test lets through one by one."""
+    """An asynchronous handler that a test releases one request at a time."""
 
     def __init__(self) -> None:
         self.running = 0
@@ -40,14 +50,18 @@ class Gate:
             await self._open.acquire()
         finally:
             self.running -= 1
-        return question.answer(0, body=b"done")
+        return question.reply(0, body=b"done")
 
 
-def gated(gate: Gate, limits: LaneLimits, *, in_flight_max: int = 100_000, bytes_max: int = 1 << 28) -> Dispatcher:
+def gated(
+    gate: Gate, limits: LaneLimits, *, in_flight_max: int = 100_000, bytes_max: int = 1 << 28
+) -> RequestDispatcher:
     async def handler(channel: Channel, question: RemotingCommand) -> RemotingCommand:
         return await gate(channel, question)
 
-    dispatcher = Dispatcher(SystemClock(), requests_in_flight_max=in_flight_max, bytes_in_flight_max=bytes_max)
+    dispatcher = RequestDispatcher(
+        SystemClock(), requests_in_flight_max=in_flight_max, bytes_in_flight_max=bytes_max
+    )
     dispatcher.register(WORK, handler, lane=dispatcher.add_lane(limits))
     dispatcher.register(ECHO, echo)
     return dispatcher
@@ -66,7 +80,9 @@ def test_a_lane_runs_so_many_at_once_and_the_others_wait_in_order() -> None:
         async with serving(dispatcher=dispatcher) as server, connected(server) as peer:
             peer.write(b"".join(request(WORK, n) for n in range(10)))
             await until(lambda: len(gate.started) == 3)
-            assert (await peer.ask(request(ECHO, 99))).opaque == 99, "a full lane keeps others from being served"
+            assert (await peer.ask(request(ECHO, 99))).opaque == 99, (
+                "a full lane keeps others from being served"
+            )
             assert (gate.started, dispatcher.in_flight) == ([0, 1, 2], 10)
             gate.let(10)
             assert {answer.body for answer in (await answers(peer, 10)).values()} == {b"done"}
@@ -83,7 +99,7 @@ def test_a_lane_tells_how_many_wait_and_for_how_long_the_first_does() -> None:
             return await gate(channel, question)
 
         clock = ManualClock()
-        dispatcher = Dispatcher(clock)
+        dispatcher = RequestDispatcher(clock)
         lane = dispatcher.add_lane(LaneLimits(name="work", running_max=1, queue_max=100))
         dispatcher.register(WORK, handler, lane=lane)
         async with serving(dispatcher=dispatcher) as server, connected(server) as peer:
@@ -113,8 +129,8 @@ def test_a_full_queue_is_answered_system_busy_with_the_reason() -> None:
             assert sorted(refused) == [5, 6, 7]
             for answer in refused.values():
                 assert answer.code == 2
-                assert answer.remark == (
-                    "[OVERLOAD]system busy, start flow control for a while: "
+                assert (
+                    answer.remark == "[OVERLOAD]system busy, start flow control for a while: "
                     "the work queue is full: 3 requests wait, 2 run; retry in a moment"
                 )
             gate.let(5)
@@ -134,7 +150,8 @@ def test_a_request_that_waited_too_long_is_answered_system_busy_and_never_run() 
             for answer in late.values():
                 assert answer.code == 2
                 assert (answer.remark or "").startswith(
-                    "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+                    "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in"
+                    " queue: "
                 )
                 assert int((answer.remark or "").partition("queue: ")[2].partition("ms")[0]) >= 60
             gate.let(2)
@@ -149,12 +166,16 @@ def test_a_request_that_waited_too_long_is_answered_system_busy_and_never_run() 
 def test_all_lanes_together_keep_the_limit_of_requests_in_flight() -> None:
     async def scenario() -> None:
         gate = Gate()
-        dispatcher = gated(gate, LaneLimits(name="work", running_max=2, queue_max=100), in_flight_max=5)
+        dispatcher = gated(
+            gate, LaneLimits(name="work", running_max=2, queue_max=100), in_flight_max=5
+        )
         async with serving(dispatcher=dispatcher) as server, connected(server) as peer:
             peer.write(b"".join(request(WORK, n) for n in range(7)))
             refused = await answers(peer, 2)
             assert sorted(refused) == [5, 6]
-            assert "5 requests are in flight, the most this server takes (maxRequestsInFlight)" in (refused[5].remark or "")
+            assert "5 requests are in flight, the most this server takes (maxRequestsInFlight)" in (
+                refused[5].remark or ""
+            )
             assert (await peer.ask(request(ECHO, 9))).opaque == 9
             gate.let(5)
             await answers(peer, 5)
@@ -165,7 +186,9 @@ def test_all_lanes_together_keep_the_limit_of_requests_in_flight() -> None:
 def test_requests_that_wait_have_so_many_bytes_together_and_a_further_one_is_told_the_key() -> None:
     async def scenario() -> None:
         gate = Gate()
-        dispatcher = gated(gate, LaneLimits(name="work", running_max=1, queue_max=100), bytes_max=250_000)
+        dispatcher = gated(
+            gate, LaneLimits(name="work", running_max=1, queue_max=100), bytes_max=250_000
+        )
         async with serving(dispatcher=dispatcher) as server, connected(server) as peer:
             peer.write(b"".join(request(WORK, n, body=bytes(100_000)) for n in range(3)))
             refused = await peer.receive()
@@ -189,13 +212,21 @@ def test_lanes_do_not_hinder_each_other() -> None:
 
         async def quick(_: Channel, question: RemotingCommand) -> RemotingCommand:
             await asyncio.sleep(0)
-            return question.answer(0)
+            return question.reply(0)
 
-        dispatcher = Dispatcher(SystemClock())
-        dispatcher.register(1, slow, lane=dispatcher.add_lane(LaneLimits(name="slow", running_max=1, queue_max=1)))
-        dispatcher.register(2, quick, lane=dispatcher.add_lane(LaneLimits(name="quick", running_max=1, queue_max=10)))
+        dispatcher = RequestDispatcher(SystemClock())
+        dispatcher.register(
+            1, slow, lane=dispatcher.add_lane(LaneLimits(name="slow", running_max=1, queue_max=1))
+        )
+        dispatcher.register(
+            2,
+            quick,
+            lane=dispatcher.add_lane(LaneLimits(name="quick", running_max=1, queue_max=10)),
+        )
         async with serving(dispatcher=dispatcher) as server, connected(server) as peer:
-            peer.write(request(1, 1) + request(1, 2) + b"".join(request(2, n) for n in range(10, 15)))
+            peer.write(
+                request(1, 1) + request(1, 2) + b"".join(request(2, n) for n in range(10, 15))
+            )
             assert sorted(await answers(peer, 5)) == [10, 11, 12, 13, 14]
             gate.let(2)
             assert sorted(await answers(peer, 2)) == [1, 2]
@@ -203,21 +234,31 @@ def test_lanes_do_not_hinder_each_other() -> None:
     run(scenario)
 
 
-def test_a_failing_or_refusing_coroutine_is_answered_and_its_place_is_free(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_or_refusing_coroutine_is_answered_and_its_place_is_free(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def handler(_: Channel, question: RemotingCommand) -> RemotingCommand:
         await asyncio.sleep(0)
         if question.opaque % 2:
             raise ValueError("bad luck")
-        raise RequestRefused(17, "topic T does not exist; create it")
+        raise RequestRefusedError(17, "topic T does not exist; create it")
 
     async def scenario() -> None:
-        dispatcher = Dispatcher(SystemClock())
-        dispatcher.register(WORK, handler, lane=dispatcher.add_lane(LaneLimits(name="work", running_max=1, queue_max=10)))
+        dispatcher = RequestDispatcher(SystemClock())
+        dispatcher.register(
+            WORK,
+            handler,
+            lane=dispatcher.add_lane(LaneLimits(name="work", running_max=1, queue_max=10)),
+        )
         async with serving(dispatcher=dispatcher) as server, connected(server) as peer:
             peer.write(b"".join(request(WORK, n) for n in range(4)))
             got = await answers(peer, 4)
-            assert [(got[n].code, got[n].remark) for n in (0, 2)] == [(17, "topic T does not exist; create it")] * 2
-            assert [(got[n].code, got[n].remark) for n in (1, 3)] == [(1, fault_of_the_server(WORK))] * 2
+            assert [(got[n].code, got[n].remark) for n in (0, 2)] == [
+                (17, "topic T does not exist; create it")
+            ] * 2
+            assert [(got[n].code, got[n].remark) for n in (1, 3)] == [
+                (1, fault_of_the_server(WORK))
+            ] * 2
             assert dispatcher.in_flight == 0
 
     with caplog.at_level(logging.CRITICAL):
@@ -258,7 +299,7 @@ def test_a_connection_that_ends_takes_its_answers_with_it_and_frees_its_places()
 def test_a_refusal_is_asked_before_the_handler() -> None:
     async def scenario() -> None:
         reasons: list[str | None] = ["the disk is full", None]
-        dispatcher = Dispatcher(SystemClock())
+        dispatcher = RequestDispatcher(SystemClock())
         dispatcher.register(ECHO, echo, refusal=lambda: reasons[0])
         async with serving(dispatcher=dispatcher) as server, connected(server) as peer:
             answer = await peer.ask(request(ECHO, 1))
@@ -274,7 +315,7 @@ def test_a_refusal_is_asked_before_the_handler() -> None:
 
 def test_while_draining_new_peers_are_sent_away_and_old_ones_are_served() -> None:
     async def scenario() -> None:
-        dispatcher = Dispatcher(SystemClock())
+        dispatcher = RequestDispatcher(SystemClock())
         dispatcher.register(ECHO, echo)
         async with serving(dispatcher=dispatcher) as server, connected(server) as peer:
             assert (await peer.ask(request(ECHO, 1, version=513))).code == 0
@@ -291,11 +332,15 @@ def test_while_draining_new_peers_are_sent_away_and_old_ones_are_served() -> Non
 
 def test_a_default_handler_serves_the_codes_that_have_none() -> None:
     async def scenario() -> None:
-        dispatcher = Dispatcher(SystemClock())
-        dispatcher.register(1, lambda _, question: question.answer(0, "own"))
-        dispatcher.register_default(lambda _, question: question.answer(0, "default"))
+        dispatcher = RequestDispatcher(SystemClock())
+        dispatcher.register(1, lambda _, question: question.reply(0, "own"))
+        dispatcher.register_default(lambda _, question: question.reply(0, "default"))
         async with serving(dispatcher=dispatcher) as server, connected(server) as peer:
-            assert [(await peer.ask(request(code, 1))).remark for code in (1, 2, -5)] == ["own", "default", "default"]
+            assert [(await peer.ask(request(code, 1))).remark for code in (1, 2, -5)] == [
+                "own",
+                "default",
+                "default",
+            ]
 
     run(scenario)
 
@@ -303,16 +348,18 @@ def test_a_default_handler_serves_the_codes_that_have_none() -> None:
 def test_a_handler_may_answer_later_or_never() -> None:
     async def scenario() -> None:
         held: list[tuple[Channel, RemotingCommand]] = []
-        async with serving(handlers={1: lambda channel, question: held.append((channel, question)), ECHO: echo}) as server:
+        async with serving(
+            handlers={1: lambda channel, question: held.append((channel, question)), ECHO: echo}
+        ) as server:
             async with connected(server) as peer:
                 peer.write(request(1, 1) + request(1, 2))
                 assert (await peer.ask(request(ECHO, 3))).opaque == 3
                 for channel, question in reversed(held):
-                    channel.send(question.answer(0, body=b"late"))
+                    channel.send(question.reply(0, body=b"late"))
                 assert [(await peer.receive()).opaque for _ in range(2)] == [2, 1]
             await until(lambda: server.connections == 0)
             channel, question = held[0]
-            channel.send(question.answer(0))  # nobody is there any more: nothing happens
+            channel.send(question.reply(0))  # the peer is gone: nothing happens
 
     run(scenario)
 
@@ -329,7 +376,9 @@ class Recorder:
         if self.refuse is not None:
             raise self.refuse
 
-    def after(self, remote_address: str, question: RemotingCommand, response: RemotingCommand | None) -> None:
+    def after(
+        self, remote_address: str, question: RemotingCommand, response: RemotingCommand | None
+    ) -> None:
         self.log.append(f"{self.name} after {None if response is None else response.code}")
 
 
@@ -340,20 +389,30 @@ def test_hooks_see_each_request_before_and_each_answer_after_in_order(in_lane: b
 
         def now(_: Channel, question: RemotingCommand) -> RemotingCommand:
             log.append("handled")
-            return question.answer(5)
+            return question.reply(5)
 
         async def in_turn(channel: Channel, question: RemotingCommand) -> RemotingCommand:
             await asyncio.sleep(0)
             return now(channel, question)
 
-        dispatcher = Dispatcher(SystemClock(), (Recorder("one", log), Recorder("two", log)))
+        dispatcher = RequestDispatcher(SystemClock(), (Recorder("one", log), Recorder("two", log)))
         if in_lane:
-            dispatcher.register(1, in_turn, lane=dispatcher.add_lane(LaneLimits(name="lane", running_max=1, queue_max=1)))
+            dispatcher.register(
+                1,
+                in_turn,
+                lane=dispatcher.add_lane(LaneLimits(name="lane", running_max=1, queue_max=1)),
+            )
         else:
             dispatcher.register(1, now)
         async with serving(dispatcher=dispatcher) as server, connected(server) as peer:
             assert (await peer.ask(request(1, 1))).code == 5
-        assert log == ["one before 1 of 127.0.0.1", "two before 1 of 127.0.0.1", "handled", "one after 5", "two after 5"]
+        assert log == [
+            "one before 1 of 127.0.0.1",
+            "two before 1 of 127.0.0.1",
+            "handled",
+            "one after 5",
+            "two after 5",
+        ]
 
     run(scenario)
 
@@ -365,15 +424,19 @@ def test_a_hook_that_refuses_keeps_the_handler_from_running(in_lane: bool) -> No
 
         def never(_: Channel, question: RemotingCommand) -> RemotingCommand:
             log.append("handled")
-            return question.answer(0)
+            return question.reply(0)
 
         async def never_later(channel: Channel, question: RemotingCommand) -> RemotingCommand:
             return never(channel, question)
 
-        refusing = Recorder("one", log, RequestRefused(16, "no permission; ask the operator"))
-        dispatcher = Dispatcher(SystemClock(), (refusing, Recorder("two", log)))
+        refusing = Recorder("one", log, RequestRefusedError(16, "no permission; ask the operator"))
+        dispatcher = RequestDispatcher(SystemClock(), (refusing, Recorder("two", log)))
         if in_lane:
-            dispatcher.register(1, never_later, lane=dispatcher.add_lane(LaneLimits(name="lane", running_max=1, queue_max=1)))
+            dispatcher.register(
+                1,
+                never_later,
+                lane=dispatcher.add_lane(LaneLimits(name="lane", running_max=1, queue_max=1)),
+            )
         else:
             dispatcher.register(1, never)
         async with serving(dispatcher=dispatcher) as server, connected(server) as peer:
@@ -389,12 +452,14 @@ def test_a_hook_that_refuses_keeps_the_handler_from_running(in_lane: bool) -> No
 
 def test_a_hook_that_fails_is_answered_as_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Recorder):
-        def after(self, remote_address: str, question: RemotingCommand, response: RemotingCommand | None) -> None:
+        def after(
+            self, remote_address: str, question: RemotingCommand, response: RemotingCommand | None
+        ) -> None:
             raise ValueError("hook is broken")
 
     async def scenario() -> None:
         for hook in (Broken("after", []), Recorder("before", [], ValueError("hook is broken"))):
-            dispatcher = Dispatcher(SystemClock(), (hook,))
+            dispatcher = RequestDispatcher(SystemClock(), (hook,))
             dispatcher.register(ECHO, echo)
             async with serving(dispatcher=dispatcher) as server, connected(server) as peer:
                 answer = await peer.ask(request(ECHO, 1))
@@ -407,7 +472,7 @@ def test_a_hook_that_fails_is_answered_as_a_failure(caplog: pytest.LogCaptureFix
 def test_what_cannot_be_registered_is_told_at_once() -> None:
     async def coroutine(_: Channel, question: RemotingCommand) -> None: ...
 
-    dispatcher = Dispatcher(SystemClock())
+    dispatcher = RequestDispatcher(SystemClock())
     lane = dispatcher.add_lane(LaneLimits(name="lane", running_max=1, queue_max=1))
     dispatcher.register(1, echo)
     for code, handler, its_lane in ((1, echo, None), (2, coroutine, None), (3, echo, lane)):

@@ -1,4 +1,4 @@
-"""Lists of name servers: as they are written, kept, and told by an address server."""
+"""Lists of name servers: their text form, their order, and their lookup at an address server."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from orbitmq.common.errors import ConfigurationError, RemoteUnavailable
-from orbitmq.remoting.name_servers import NameServerList, address_server_url, look_up, parse_list, split_address
+from orbitmq.common.errors import ConfigurationError, RemoteUnavailableError
+from orbitmq.remoting.name_servers import (
+    NameServerList,
+    address_server_url,
+    look_up,
+    parse_list,
+    split_address,
+)
 
 
 @pytest.mark.parametrize(
@@ -42,9 +48,14 @@ def test_an_address_is_a_host_and_a_port(address: str, parts: tuple[str, int]) -
     assert split_address(address) == parts
 
 
-@pytest.mark.parametrize("address", ["host", "host:", ":9876", "host:-1", "host:9876x", "host:٣", "", "a:1;b"])
+@pytest.mark.parametrize(
+    "address", ["host", "host:", ":9876", "host:-1", "host:9876x", "host:٣", "", "a:1;b"]
+)
 def test_what_is_no_address_is_told_with_an_example(address: str) -> None:
-    with pytest.raises(ConfigurationError, match="is not an address of the form host:port; several are separated by"):
+    with pytest.raises(
+        ConfigurationError,
+        match="is not an address of the form host:port; several are separated by",
+    ):
         parse_list(address) if ";" in address else split_address(address)
 
 
@@ -69,7 +80,10 @@ def test_the_one_in_use_comes_first_and_the_others_follow_in_a_circle() -> None:
 
 
 def test_clients_begin_at_different_name_servers() -> None:
-    assert {NameServerList(["a:1", "b:1", "c:1"], random.Random(seed)).in_order()[0] for seed in range(30)} == {"a:1", "b:1", "c:1"}
+    assert {
+        NameServerList(["a:1", "b:1", "c:1"], random.Random(seed)).in_order()[0]
+        for seed in range(30)
+    } == {"a:1", "b:1", "c:1"}
 
 
 @pytest.mark.parametrize(
@@ -77,10 +91,15 @@ def test_clients_begin_at_different_name_servers() -> None:
     [
         (("jmenv.example", "nsaddr"), "http://jmenv.example:8080/rocketmq/nsaddr"),
         (("jmenv.example:80", "nsaddr"), "http://jmenv.example:80/rocketmq/nsaddr"),
-        (("jmenv.example", "nsaddr", "unit1"), "http://jmenv.example:8080/rocketmq/nsaddr-unit1?nofix=1"),
+        (
+            ("jmenv.example", "nsaddr", "unit1"),
+            "http://jmenv.example:8080/rocketmq/nsaddr-unit1?nofix=1",
+        ),
     ],
 )
-def test_the_address_server_is_asked_where_the_original_asks(arguments: tuple[str, ...], url: str) -> None:
+def test_the_address_server_is_asked_where_the_original_asks(
+    arguments: tuple[str, ...], url: str
+) -> None:
     assert address_server_url(*arguments) == url
 
 
@@ -113,21 +132,26 @@ def test_the_address_server_tells_the_list() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "why"),
     [
-        (200, b"", "told an empty list"),
-        (200, b" \n", "told an empty list"),
+        (200, b"", "returned an empty list"),
+        (200, b" \n", "returned an empty list"),
         (200, b"<html>hello</html>", "is not an address"),
         (200, b"\xff\xfe", "is not an address"),
         (404, b"10.0.0.1:9876", "404"),
         (500, b"", "500"),
     ],
 )
-def test_an_address_server_that_tells_no_list_is_unavailable(status: int, body: bytes, why: str) -> None:
-    with address_server(status, body) as url, pytest.raises(RemoteUnavailable, match=f"the address server {url}.*{why}"):
+def test_an_address_server_that_tells_no_list_is_unavailable(
+    status: int, body: bytes, why: str
+) -> None:
+    with (
+        address_server(status, body) as url,
+        pytest.raises(RemoteUnavailableError, match=f"the address server {url}.*{why}"),
+    ):
         asyncio.run(look_up(url))
 
 
 def test_an_address_server_that_is_not_there_or_no_url_is_told() -> None:
-    with pytest.raises(RemoteUnavailable, match="told no name servers"):
+    with pytest.raises(RemoteUnavailableError, match="returned no name servers"):
         asyncio.run(look_up("http://127.0.0.1:1/rocketmq/nsaddr"))
     for url in ("file:///etc/passwd", "nsaddr", "ftp://host/x"):
         with pytest.raises(ConfigurationError, match="is not an http address"):

@@ -1,4 +1,6 @@
-"""Every key of sockets, calls and TLS reaches the field that it is for; what the fields do is tested beside those who read them."""
+"""Every key of sockets, calls and TLS reaches its field; the effect of the fields is tested with
+the code that reads them.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from orbitmq.common.clock import SystemClock
 from orbitmq.common.config import load
 from orbitmq.common.config.tls import ClientAuth, TlsMode
+from orbitmq.common.errors import ConfigurationError, RemoteUnavailableError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.protocol.command import RemotingCommand, SerializeType
 from orbitmq.protocol.frame import FrameLimits
@@ -22,7 +25,7 @@ from orbitmq.remoting.client import ClientConfig, RemotingClient
 from orbitmq.remoting.server import ServerConfig
 from orbitmq.remoting.settings import client_config, server_config
 from orbitmq.remoting.tls import ClientTls, ServerTls
-from remoting_peers import ECHO, address, run, serving
+from support.remoting.peers import ECHO, Witness, address, run, serving
 
 # Fields that no key sets.
 OURS_OF_SERVER = {"believes_preamble_of", "invoke_max"}
@@ -39,7 +42,10 @@ OF_SERVER: dict[str, tuple[str, dict[str, Any]]] = {
     "maxUnsentBytes": ("16777217", {"unsent_bytes_total_max": 16_777_217}),
     "maxTlsHandshakes": ("11", {"handshakes_max": 11}),
     "tlsHandshakeTimeoutMillis": ("12", {"handshake_ms_max": 12}),
-    "frameMaxLength": ("1025", {"frames": FrameLimits(frame_length_max=1025, header_length_max=1_048_576)}),
+    "frameMaxLength": (
+        "1025",
+        {"frames": FrameLimits(frame_length_max=1025, header_length_max=1_048_576)},
+    ),
     "headerMaxLength": ("257", {"frames": FrameLimits(header_length_max=257)}),
     "serverSocketSndBufSize": ("8", {"send_buffer_bytes": 8}),
     "serverSocketRcvBufSize": ("9", {"receive_buffer_bytes": 9}),
@@ -60,7 +66,10 @@ OF_CLIENT: dict[str, tuple[str, dict[str, Any]]] = {
     "clientAsyncSemaphoreValue": ("5", {"invoke_max": 5}),
     "clientCloseSocketIfTimeout": ("false", {"close_on_timeout": False}),
     "enableReconnectForGoAway": ("false", {"reconnect_on_go_away": False}),
-    "frameMaxLength": ("1025", {"frames": FrameLimits(frame_length_max=1025, header_length_max=1_048_576)}),
+    "frameMaxLength": (
+        "1025",
+        {"frames": FrameLimits(frame_length_max=1025, header_length_max=1_048_576)},
+    ),
     "headerMaxLength": ("257", {"frames": FrameLimits(header_length_max=257)}),
     "rocketmq.serialize.type": ("ROCKETMQ", {"serialize_type": SerializeType.ROCKETMQ}),
     "useTLS": ("true", {"tls": ClientTls(enabled=True)}),
@@ -79,10 +88,14 @@ def loaded(**flags: str) -> NameServerConfig:
 
 
 def shown(config: ServerConfig | ClientConfig, **changed: Any) -> dict[str, Any]:
-    """The fields of a configuration as values that can be compared, some of them changed."""
-    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)} | changed
+    """Return the fields of a configuration as comparable values, some of them changed."""
+    fields = {
+        field.name: getattr(config, field.name) for field in dataclasses.fields(config)
+    } | changed
     fields.pop("believes_preamble_of", None)  # a function, and set by no key
-    return fields | {"frames": (fields["frames"].frame_length_max, fields["frames"].header_length_max)}
+    return fields | {
+        "frames": (fields["frames"].frame_length_max, fields["frames"].header_length_max)
+    }
 
 
 def of_server(**flags: str) -> dict[str, Any]:
@@ -109,17 +122,26 @@ def test_a_key_sets_its_field_of_the_client_and_no_other(name: str) -> None:
 
 def test_the_time_of_a_graceful_stop_counts_when_there_is_one() -> None:
     assert of_server(shutdownWaitTimeSeconds="7") == of_server()
-    assert of_server(shutdownWaitTimeSeconds="7", enableShutdownGracefully="true")["drain_seconds"] == 7
+    assert (
+        of_server(shutdownWaitTimeSeconds="7", enableShutdownGracefully="true")["drain_seconds"]
+        == 7
+    )
 
 
 def test_every_field_has_a_key() -> None:
-    for kind, keys, ours in ((ServerConfig, OF_SERVER, OURS_OF_SERVER), (ClientConfig, OF_CLIENT, OURS_OF_CLIENT)):
+    for kind, keys, ours in (
+        (ServerConfig, OF_SERVER, OURS_OF_SERVER),
+        (ClientConfig, OF_CLIENT, OURS_OF_CLIENT),
+    ):
         set_by_keys = {field for _, fields in keys.values() for field in fields}
         assert set_by_keys | ours == {field.name for field in dataclasses.fields(kind)}
     for tls, keys in ((ServerTls, OF_SERVER), (ClientTls, OF_CLIENT)):
         changed = [fields["tls"] for _, fields in keys.values() if "tls" in fields]
         differing = {
-            field.name for each in changed for field in dataclasses.fields(tls) if getattr(each, field.name) != getattr(tls(), field.name)
+            field.name
+            for each in changed
+            for field in dataclasses.fields(tls)
+            if getattr(each, field.name) != getattr(tls(), field.name)
         }
         assert differing == {field.name for field in dataclasses.fields(tls)}
 
@@ -129,7 +151,9 @@ def test_as_many_connections_as_is_said_may_wait_to_be_accepted() -> None:
         async with serving(ServerConfig(backlog=7)) as server:
             listener = server._listener
             assert listener is not None
-            (waiting_max,) = struct.unpack_from("I", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32), 28)
+            (waiting_max,) = struct.unpack_from(
+                "I", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32), 28
+            )
             assert waiting_max == 7
 
     run(scenario)
@@ -137,37 +161,106 @@ def test_as_many_connections_as_is_said_may_wait_to_be_accepted() -> None:
 
 def test_sockets_have_the_buffers_that_are_said() -> None:
     async def scenario() -> None:
-        async with serving(ServerConfig(send_buffer_bytes=10_000, receive_buffer_bytes=20_000)) as server:
+        async with serving(
+            ServerConfig(send_buffer_bytes=10_000, receive_buffer_bytes=20_000)
+        ) as server:
             listener = server._listener
             assert listener is not None
-            sizes = [listener.getsockopt(socket.SOL_SOCKET, option) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)]
-            assert sizes == [20_000, 40_000], "the system doubles them, for its own needs, and accepted sockets inherit them"
+            sizes = [
+                listener.getsockopt(socket.SOL_SOCKET, option)
+                for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)
+            ]
+            assert sizes == [
+                20_000,
+                40_000,
+            ], "the system doubles them, for its own needs, and accepted sockets inherit them"
 
     run(scenario)
 
 
-def test_keys_that_are_encrypted_are_opened_with_their_passwords(tmp_path: Path) -> None:
+@pytest.fixture
+def tls_keys(tmp_path: Path) -> dict[str, str]:
+    """Every key of TLS, of a server and a client that take none but each other; their private keys
+    are encrypted.
+    """
     authority = trustme.CA()
     trust = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(trust))
-    paths: dict[str, tuple[str, str]] = {}
-    for name, host in (("server", "localhost"), ("client", "a-client")):
-        issued = authority.issue_cert(host)
+    keys = {
+        "tls.enable": "true",
+        "tls.test.mode.enable": "false",
+        "tls.server.need.client.auth": "require",
+        "tls.server.authClient": "true",
+        "tls.server.trustCertPath": str(trust),
+        "tls.client.authServer": "true",
+        "tls.client.trustCertPath": str(trust),
+    }
+    for name in ("server", "client"):
+        issued = authority.issue_cert(name)
         certificate, secret = tmp_path / f"{name}.pem", tmp_path / f"{name}.key"
         certificate.write_bytes(issued.cert_chain_pems[0].bytes())
         plain = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
         encryption = serialization.BestAvailableEncryption(name.encode())
-        secret.write_bytes(plain.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption))
-        paths[name] = str(certificate), str(secret)
-    keys = {"tls.test.mode.enable": "false", "tls.enable": "true", "tls.client.authServer": "true", "tls.client.trustCertPath": str(trust)}
-    keys |= {"tls.server.need.client.auth": "require", "tls.server.authClient": "true", "tls.server.trustCertPath": str(trust)}
-    for name, (certificate_path, key_path) in paths.items():
-        keys |= {f"tls.{name}.certPath": certificate_path, f"tls.{name}.keyPath": key_path, f"tls.{name}.keyPassword": name}
-    config = loaded(listenPort="0", **keys)
+        secret.write_bytes(
+            plain.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
+            )
+        )
+        keys |= {
+            f"tls.{name}.certPath": str(certificate),
+            f"tls.{name}.keyPath": str(secret),
+            f"tls.{name}.keyPassword": name,
+        }
+    return keys
+
+
+async def exchanged(of_server: ServerConfig, of_client: ClientConfig) -> str:
+    """Return how a client is served."""
+    witness = Witness()
+    async with (
+        serving(of_server, listeners=(witness,)) as server,
+        RemotingClient(of_client, SystemClock()) as client,
+    ):
+        try:
+            await client.invoke(address(server), RemotingCommand(ECHO), 30_000)
+        except RemoteUnavailableError:
+            return "not at all"
+        return "by TLS" if witness.channels[-1].is_tls else "in plain text"
+
+
+def who_is_served(keys: dict[str, str]) -> list[str]:
+    """Return how the server of a configuration serves its client and one without a certificate,
+    and how another server serves its client.
+    """
 
     async def scenario() -> None:
-        async with serving(server_config(config)) as server, RemotingClient(client_config(config), SystemClock()) as client:
-            where = address(server).replace("127.0.0.1", "localhost")
-            assert (await client.invoke(where, RemotingCommand(ECHO, body=b"x"), 30_000)).body == b"x"
+        config = loaded(listenPort="0", **keys)
+        own_server, own_client = server_config(config), client_config(config)
+        others_server, others_client = ServerConfig(), ClientConfig(tls=ClientTls(enabled=True))
+        try:
+            for server, client in (
+                (own_server, own_client),
+                (own_server, others_client),
+                (others_server, own_client),
+            ):
+                found.append(await exchanged(server, client))
+        except ConfigurationError:
+            found.append("it does not start")
 
+    found: list[str] = []
     run(scenario)
+    return found
+
+
+TLS_KEYS = [
+    name
+    for name in {**OF_SERVER, **OF_CLIENT}
+    if name.startswith("tls.") and name != "tls.server.mode"
+]
+
+
+@pytest.mark.parametrize("name", TLS_KEYS)
+def test_each_key_of_tls_decides_who_is_served(tls_keys: dict[str, str], name: str) -> None:
+    assert who_is_served(tls_keys) == ["by TLS", "not at all", "not at all"]
+    del tls_keys[name]
+    assert who_is_served(tls_keys) != ["by TLS", "not at all", "not at all"]

@@ -1,4 +1,6 @@
-"""Requests in, answers out: whole, in pieces, many at once, large, and those that cannot be served."""
+"""Requests in, responses out: whole, in pieces, many at once, large, and those that cannot be
+served.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,27 @@ import asyncio
 import logging
 import socket
 import struct
+from contextlib import suppress
 
 import pytest
 
-import remoting_peers as peers
 from orbitmq.protocol import frame
 from orbitmq.protocol.command import RemotingCommand, SerializeType
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.server import ServerConfig
-from remoting_peers import ECHO, FAILING, SILENT, SIZED, connected, fault_of_the_server, request, run, serving
+from support.common.waiting import until
+from support.remoting import peers
+from support.remoting.peers import (
+    ECHO,
+    FAILING,
+    SILENT,
+    SIZED,
+    connected,
+    fault_of_the_server,
+    request,
+    run,
+    serving,
+)
 
 
 def test_pipelined_requests_are_answered_in_one_write() -> None:
@@ -24,14 +38,15 @@ def test_pipelined_requests_are_answered_in_one_write() -> None:
                 peer.setblocking(False)
                 batch = b"".join(request(ECHO, n, body=b"x" * n) for n in range(100))
                 peer.sendall(batch)
-                while True:
-                    await asyncio.sleep(0.001)
-                    try:
-                        answers = peer.recv(1 << 20, socket.MSG_PEEK)
-                        break
-                    except BlockingIOError:
-                        continue
-                # whatever is there at the first look is everything: nothing left before the turn was over
+
+                def readable() -> bytes:
+                    with suppress(BlockingIOError):
+                        return peer.recv(1 << 20, socket.MSG_PEEK)
+                    return b""
+
+                answers = await until(readable)
+                # The first read returns everything: nothing was sent before the end of the
+                # iteration.
                 at = opaque = 0
                 while at < len(answers):
                     end = frame.frame_end(answers, at, len(answers), frame.FrameLimits())
@@ -63,7 +78,9 @@ def test_frames_come_byte_by_byte_and_the_end_of_one_with_the_start_of_the_next(
     async def scenario() -> None:
         data = request(ECHO, 1, body=b"one") + request(ECHO, 2, body=b"two") + request(ECHO, 3)
         async with serving() as server, connected(server) as peer:
-            peer.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            peer.writer.get_extra_info("socket").setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+            )
             for at in range(len(data)):
                 peer.write(data[at : at + 1])
                 await asyncio.sleep(0.0005)
@@ -99,7 +116,9 @@ def test_a_frame_of_15_mib_comes_and_goes_in_pieces() -> None:
         (b"GET / HTTP/1.1\r\n\r\n", "at most 16777216"),
     ],
 )
-def test_bytes_that_are_no_frame_close_their_connection_only(data: bytes, why: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_bytes_that_are_no_frame_close_their_connection_only(
+    data: bytes, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> None:
         witness = peers.Witness()
         async with serving(listeners=(witness,)) as server, connected(server) as good:
@@ -120,8 +139,13 @@ def test_bytes_that_are_no_frame_close_their_connection_only(data: bytes, why: s
 def test_requests_before_a_bad_frame_are_handled_and_none_behind_it() -> None:
     async def scenario() -> None:
         handled: list[int] = []
-        async with serving(handlers={ECHO: lambda _, asked: handled.append(asked.opaque)}) as server, connected(server) as peer:
-            peer.write(request(ECHO, 5) + request(ECHO, 6) + struct.pack(">ii", -5, 0) + request(ECHO, 7))
+        async with (
+            serving(handlers={ECHO: lambda _, asked: handled.append(asked.opaque)}) as server,
+            connected(server) as peer,
+        ):
+            peer.write(
+                request(ECHO, 5) + request(ECHO, 6) + struct.pack(">ii", -5, 0) + request(ECHO, 7)
+            )
             assert await peer.ended()
             assert handled == [5, 6]
 
@@ -147,12 +171,19 @@ def test_an_unknown_code_is_answered_as_real_servers_answer_it() -> None:
     async def scenario() -> None:
         async with serving() as server, connected(server) as peer:
             answer = await peer.ask(request(4711, 9))
-            assert (answer.code, answer.remark, answer.opaque, answer.flag) == (3, " request type 4711 not supported", 9, 1)
+            assert (answer.code, answer.remark, answer.opaque, answer.flag) == (
+                3,
+                " request type 4711 not supported",
+                9,
+                1,
+            )
 
     run(scenario)
 
 
-def test_a_handler_that_fails_is_answered_in_plain_words_and_the_log_says_where(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_that_fails_is_answered_in_plain_words_and_the_log_says_where(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scenario() -> None:
         async with serving() as server, connected(server) as peer:
             answer = await peer.ask(request(FAILING, 3))
@@ -180,7 +211,11 @@ def test_an_answer_has_the_header_type_of_its_request() -> None:
     async def scenario() -> None:
         async with serving() as server, connected(server) as peer:
             answer = await peer.ask(peers.binary_request(ECHO, 7, b"b"))
-            assert (answer.serialize_type, answer.opaque, answer.body) == (SerializeType.ROCKETMQ, 7, b"b")
+            assert (answer.serialize_type, answer.opaque, answer.body) == (
+                SerializeType.ROCKETMQ,
+                7,
+                b"b",
+            )
             assert (await peer.ask(request(ECHO, 8))).serialize_type is SerializeType.JSON
 
     run(scenario)
@@ -188,12 +223,15 @@ def test_an_answer_has_the_header_type_of_its_request() -> None:
 
 def test_an_answer_that_cannot_be_written_becomes_an_answer_that_says_so() -> None:
     def oversized(_: Channel, asked: RemotingCommand) -> RemotingCommand:
-        answer = asked.answer(0)
+        answer = asked.reply(0)
         answer.ext_fields = {"big": "x" * 17_000_000}
         return answer
 
     async def scenario() -> None:
-        async with serving(handlers={1: oversized, ECHO: peers.echo}) as server, connected(server) as peer:
+        async with (
+            serving(handlers={1: oversized, ECHO: peers.echo}) as server,
+            connected(server) as peer,
+        ):
             answer = await peer.ask(request(1, 5))
             assert (answer.code, answer.opaque) == (1, 5)
             assert "does not fit a frame" in (answer.remark or "")
@@ -202,7 +240,7 @@ def test_an_answer_that_cannot_be_written_becomes_an_answer_that_says_so() -> No
     run(scenario)
 
 
-def test_an_answer_that_nobody_waits_for_is_passed_over() -> None:
+def test_an_unexpected_response_is_ignored() -> None:
     async def scenario() -> None:
         async with serving() as server, connected(server) as peer:
             peer.write(frame.encode(RemotingCommand(0, opaque=99, flag=1)))

@@ -1,4 +1,6 @@
-"""Connections begin and end: what listeners are told, what handlers may close, what is left after a stop."""
+"""Connections begin and end: events of listeners, handlers that close, and what is left after a
+stop.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,18 @@ import weakref
 
 import pytest
 
-import remoting_peers as peers
 from orbitmq.common.clock import SystemClock
-from orbitmq.common.errors import ConfigurationError, RemoteUnavailable
+from orbitmq.common.errors import ConfigurationError, RemoteUnavailableError
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.versions import CURRENT_VERSION
 from orbitmq.remoting.channel import Channel
-from orbitmq.remoting.dispatch import Dispatcher
+from orbitmq.remoting.dispatch import RequestDispatcher
 from orbitmq.remoting.server import RemotingServer, ServerConfig
 from orbitmq.remoting.tls import ClientTls, client_context
-from remoting_peers import ECHO, Witness, connected, request, run, serving, until
+from support.common.waiting import until
+from support.remoting import peers
+from support.remoting.peers import ECHO, Witness, connected, request, run, serving
 
 
 def test_listeners_are_told_of_each_connection_once() -> None:
@@ -54,13 +57,20 @@ def test_a_peer_that_resets_its_connection_is_told_as_closed() -> None:
                     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
                 await until(lambda: server.connections == 0)
         for channel in witness.channels:
-            assert [name for name in witness.of(channel) if name != "exception"] == ["connect", "close"]
+            assert [name for name in witness.of(channel) if name != "exception"] == [
+                "connect",
+                "close",
+            ]
 
     run(scenario)
 
 
-@pytest.mark.parametrize("tls", [None, client_context(ClientTls(enabled=True))], ids=["plain", "tls"])
-def test_a_server_that_takes_no_more_work_still_answers_what_it_took(tls: ssl.SSLContext | None) -> None:
+@pytest.mark.parametrize(
+    "tls", [None, client_context(ClientTls(enabled=True))], ids=["plain", "tls"]
+)
+def test_a_server_that_takes_no_more_work_still_answers_what_it_took(
+    tls: ssl.SSLContext | None,
+) -> None:
     async def scenario() -> None:
         taken: list[tuple[Channel, RemotingCommand]] = []
 
@@ -76,7 +86,7 @@ def test_a_server_that_takes_no_more_work_still_answers_what_it_took(tls: ssl.SS
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(server.address)
             channel, asked = taken[0]
-            channel.send(asked.answer(0))
+            channel.send(asked.reply(0))
             assert (await peer.receive()).opaque == 1
             await server.stop()
             assert await peer.ended()
@@ -90,9 +100,13 @@ def test_connections_that_come_while_peers_are_told_to_go_away_are_taken() -> No
         async with serving(ServerConfig(drain_seconds=600)) as server, connected(server) as peer:
             stopping = asyncio.create_task(server.stop())
             await asyncio.sleep(0)
-            assert (await peer.ask(request(ECHO, 1, version=CURRENT_VERSION))).code == ResponseCode.GO_AWAY
+            assert (
+                await peer.ask(request(ECHO, 1, version=CURRENT_VERSION))
+            ).code == ResponseCode.GO_AWAY
             async with connected(server) as late:
-                assert (await late.ask(request(ECHO, 1, body=b"x"))).body == b"x", "an old client does not know what GO_AWAY means"
+                assert (await late.ask(request(ECHO, 1, body=b"x"))).body == b"x", (
+                    "an old client does not know what GO_AWAY means"
+                )
                 stopping.cancel()
                 server.config = ServerConfig()
                 await server.stop()
@@ -101,7 +115,7 @@ def test_connections_that_come_while_peers_are_told_to_go_away_are_taken() -> No
     run(scenario)
 
 
-def test_a_listener_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_listener_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Witness):
         def on_connect(self, channel: Channel) -> None:
             raise RuntimeError("connect")
@@ -119,7 +133,10 @@ def test_a_listener_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) ->
                 bad.write(b"\xff" * 10)
                 assert await bad.ended()
             assert (await good.ask(request(ECHO, 1))).opaque == 1
-            assert [witness.of(channel) for channel in witness.channels] == [["connect"], ["connect", "exception", "close"]]
+            assert [witness.of(channel) for channel in witness.channels] == [
+                ["connect"],
+                ["connect", "exception", "close"],
+            ]
 
     with caplog.at_level(logging.CRITICAL):
         run(scenario)
@@ -141,7 +158,8 @@ def test_a_listener_may_refuse_a_peer_by_closing_it() -> None:
     run(scenario)
 
 
-# ---------------------------------------------------------------- handlers that close, within the turn
+# ---------------------------------------------------------------- handlers that close, within the
+# iteration
 
 
 def test_a_handler_that_closes_its_own_channel_ends_it_and_nothing_behind_is_handled() -> None:
@@ -151,19 +169,24 @@ def test_a_handler_that_closes_its_own_channel_ends_it_and_nothing_behind_is_han
         def closing(channel: Channel, question: RemotingCommand) -> RemotingCommand:
             handled.append(question.opaque)
             channel.close("enough")
-            return question.answer(0)
+            return question.reply(0)
 
         witness = Witness()
         for data in (request(1, 1) + request(1, 2), request(1, 1)[:20]):
             handled.clear()
-            async with serving(handlers={1: closing, ECHO: peers.echo}, listeners=(witness,)) as server, connected(server) as other:
+            async with (
+                serving(handlers={1: closing, ECHO: peers.echo}, listeners=(witness,)) as server,
+                connected(server) as other,
+            ):
                 async with connected(server) as peer:
                     peer.write(data)
-                    if len(data) == 20:  # in pieces, so that the kept bytes are what is consumed
+                    if len(data) == 20:  # in pieces, so that the pending bytes are consumed
                         await asyncio.sleep(0.01)
                         peer.write(request(1, 1)[20:] + request(1, 2))
                     assert await peer.ended()
-                assert handled == [1], "a request was handled on a channel whose end had been told"
+                assert handled == [1], (
+                    "a request was handled on a channel whose end had been reported"
+                )
                 assert (await other.ask(request(ECHO, 3))).opaque == 3
 
     run(scenario)
@@ -177,13 +200,14 @@ def test_a_handler_may_close_others_that_are_ready_in_the_same_turn() -> None:
             for other in witness.channels:
                 if other is not channel and other.is_open:
                     other.close("culled")
-            return question.answer(0)
+            return question.reply(0)
 
         async with serving(handlers={1: cull, ECHO: peers.echo}, listeners=(witness,)) as server:
             sockets = [socket.create_connection(server.address) for _ in range(30)]
             try:
                 await until(lambda: server.connections == 30)
-                for number, peer in enumerate(sockets):  # no await between: one turn sees them all
+                # no await between: one iteration sees them all
+                for number, peer in enumerate(sockets):
                     peer.sendall(request(1 if number % 10 == 0 else ECHO, number))
                 await until(lambda: server.connections <= 1, "that one is left")
                 assert server.connections == 1
@@ -195,8 +219,10 @@ def test_a_handler_may_close_others_that_are_ready_in_the_same_turn() -> None:
     run(scenario)
 
 
-def test_a_descriptor_that_is_reused_within_a_turn_serves_only_its_new_peer() -> None:
-    """Close many in a turn in which newcomers wait: they get the same numbers while old events are still in the list."""
+def test_a_descriptor_that_is_reused_within_an_iteration_serves_only_its_new_peer() -> None:
+    """Close many in an iteration in which new peers wait: they get the same descriptors while old
+    events are still in the list.
+    """
 
     async def scenario() -> None:
         witness = Witness()
@@ -206,11 +232,11 @@ def test_a_descriptor_that_is_reused_within_a_turn_serves_only_its_new_peer() ->
             for other in witness.channels:
                 if other is not channel and other.is_open:
                     other.close("culled")
-            return question.answer(0)
+            return question.reply(0)
 
         def note(channel: Channel, question: RemotingCommand) -> RemotingCommand:
             served.append((channel.remote_address, question.opaque))
-            return question.answer(0, body=b"for " + channel.remote_address.encode())
+            return question.reply(0, body=b"for " + channel.remote_address.encode())
 
         async with serving(handlers={1: cull, ECHO: note}, listeners=(witness,)) as server:
             for round_number in range(20):
@@ -225,7 +251,11 @@ def test_a_descriptor_that_is_reused_within_a_turn_serves_only_its_new_peer() ->
                         new.append(socket.create_connection(server.address))
                 await until(lambda: len(witness.channels) % 50 == 0)
                 opened = {f"127.0.0.1:{peer.getsockname()[1]}": peer for peer in new}
-                open_still = {channel.remote_address: channel for channel in witness.channels if channel.is_open}
+                open_still = {
+                    channel.remote_address: channel
+                    for channel in witness.channels
+                    if channel.is_open
+                }
                 for name, peer in opened.items():
                     if name in open_still:
                         peer.sendall(request(ECHO, 7))
@@ -263,8 +293,10 @@ def test_nothing_of_a_closed_connection_is_kept() -> None:
     run(scenario)
 
 
-def test_what_fails_while_an_end_is_told_keeps_no_other_peer_from_its_answer(caplog: pytest.LogCaptureFixture) -> None:
-    """A dying connection's waiters are called in the middle of sending everybody's answers."""
+def test_a_failing_close_handler_keeps_no_other_peer_from_its_response(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The waiters of a closing connection are called in the middle of sending all replies."""
 
     async def scenario() -> None:
         witness = Witness()
@@ -274,11 +306,13 @@ def test_what_fails_while_an_end_is_told_keeps_no_other_peer_from_its_answer(cap
 
         def wait_for_all(_: Channel, question: RemotingCommand) -> RemotingCommand:
             for channel in witness.channels:
-                with contextlib.suppress(RemoteUnavailable):
+                with contextlib.suppress(RemoteUnavailableError):
                     server.endpoint.invoke_callback(channel, RemotingCommand(9), 1000, broken)
-            return question.answer(0)
+            return question.reply(0)
 
-        async with serving(handlers={1: wait_for_all, ECHO: peers.echo}, listeners=(witness,)) as server:
+        async with serving(
+            handlers={1: wait_for_all, ECHO: peers.echo}, listeners=(witness,)
+        ) as server:
             for _ in range(5):
                 async with connected(server) as first, connected(server) as last:
                     with socket.create_connection(server.address) as dying:
@@ -320,7 +354,11 @@ def test_stop_sends_what_is_written_closes_everybody_and_frees_the_port() -> Non
             assert {channel.close_reason for channel in witness.channels} == {"the server stops"}
             with pytest.raises(ConnectionRefusedError):
                 await asyncio.open_connection(*server.address)
-            again = RemotingServer(ServerConfig(port=server.address[1]), Dispatcher(SystemClock()), SystemClock())
+            again = RemotingServer(
+                ServerConfig(port=server.address[1]),
+                RequestDispatcher(SystemClock()),
+                SystemClock(),
+            )
             again.start()
             await again.stop()
         assert all(witness.of(channel) == ["connect", "close"] for channel in witness.channels)
@@ -348,11 +386,22 @@ def test_stop_while_peers_connect_and_ask_leaves_nothing() -> None:
 def test_a_port_in_use_is_told_with_what_to_do() -> None:
     async def scenario() -> None:
         async with serving() as server:
-            other = RemotingServer(ServerConfig(port=server.address[1]), Dispatcher(SystemClock()), SystemClock())
-            with pytest.raises(ConfigurationError, match="another program listens there; stop it, or choose another listenPort"):
+            other = RemotingServer(
+                ServerConfig(port=server.address[1]),
+                RequestDispatcher(SystemClock()),
+                SystemClock(),
+            )
+            with pytest.raises(
+                ConfigurationError,
+                match=r"another program listens there; stop it, or choose another port \(listenPort\)",
+            ):
                 other.start()
             with pytest.raises(ConfigurationError, match="set bindAddress to one that it has"):
-                RemotingServer(ServerConfig(bind_address="203.0.113.1"), Dispatcher(SystemClock()), SystemClock()).start()
+                RemotingServer(
+                    ServerConfig(bind_address="203.0.113.1"),
+                    RequestDispatcher(SystemClock()),
+                    SystemClock(),
+                ).start()
 
     run(scenario)
 
@@ -370,6 +419,9 @@ def test_every_interface_means_both_families(everywhere: str) -> None:
                 assert (await peer.ask(request(ECHO, 1))).opaque == 1
                 writer.close()
                 await writer.wait_closed()
-        assert [channel.remote_address.rpartition(":")[0] for channel in witness.channels] == ["127.0.0.1", "[::1]"]
+        assert [channel.remote_address.rpartition(":")[0] for channel in witness.channels] == [
+            "127.0.0.1",
+            "[::1]",
+        ]
 
     run(scenario)

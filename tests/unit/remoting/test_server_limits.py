@@ -1,4 +1,4 @@
-"""Every limit of a server: what one peer, or all of them together, may cost, and that nobody else pays for it."""
+"""Every limit of a server: what one peer, or all together, may cost, without cost to others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-import remoting_peers as peers
 from orbitmq.common.clock import SystemClock
 from orbitmq.protocol import frame
 from orbitmq.protocol.command import RemotingCommand
@@ -22,21 +21,23 @@ from orbitmq.remoting import server as server_module
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.client import ClientConfig, RemotingClient
 from orbitmq.remoting.server import RemotingServer, ServerConfig
-from remoting_peers import ECHO, SIZED, connected, request, run, serving, until
+from support.common.waiting import until
+from support.remoting import peers
+from support.remoting.peers import ECHO, SIZED, connected, request, run, serving
 
 KIB = 1024
 SMALL = ServerConfig(unsent_bytes_max=256 * KIB, send_buffer_bytes=16 * KIB)
 
 
 def links(server: RemotingServer) -> list[Any]:
-    """The plaintext connections of a server, oldest first."""
-    assert server._turns is not None
-    return list(server._turns.links.values())
+    """Return the plaintext connections of a server, oldest first."""
+    assert server._sockets is not None
+    return list(server._sockets.links.values())
 
 
 @contextlib.asynccontextmanager
 async def deaf(server: RemotingServer, questions: bytes) -> AsyncIterator[socket.socket]:
-    """A peer with a small window that asks, and reads nothing unless the test does."""
+    """A peer with a small window that sends requests, and reads nothing unless the test does."""
     loop = asyncio.get_running_loop()
     with socket.socket() as peer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 * KIB)
@@ -59,7 +60,9 @@ async def read(peer: socket.socket, size: int) -> bytes:
 
 async def read_command(peer: socket.socket) -> RemotingCommand:
     head = await read(peer, 4)
-    command: RemotingCommand = frame.decode_one(head + await read(peer, struct.unpack(">i", head)[0]))
+    command: RemotingCommand = frame.decode_one(
+        head + await read(peer, struct.unpack(">i", head)[0])
+    )
     return command
 
 
@@ -73,11 +76,17 @@ def test_a_peer_that_does_not_read_is_not_read_and_gets_every_answer_when_it_doe
             handled.append(question.opaque)
             return peers.sized(channel, question)
 
-        async with serving(SMALL, {SIZED: counted, ECHO: peers.echo}) as server, connected(server) as other:
+        async with (
+            serving(SMALL, {SIZED: counted, ECHO: peers.echo}) as server,
+            connected(server) as other,
+        ):
             assert (await other.ask(request(ECHO, 0))).opaque == 0
             questions = b"".join(request(SIZED, n, size=str(size)) for n in range(asked))
             async with deaf(server, questions) as peer:
-                await until(lambda: len(links(server)) == 2 and not links(server)[1].reading, "that reading stops")
+                await until(
+                    lambda: len(links(server)) == 2 and not links(server)[1].reading,
+                    "that reading stops",
+                )
                 link, before = links(server)[1], len(handled)
                 assert before < asked
                 assert SMALL.unsent_bytes_max < link.unsent <= 2 * SMALL.unsent_bytes_max + 2 * size
@@ -94,20 +103,29 @@ def test_a_peer_that_does_not_read_is_not_read_and_gets_every_answer_when_it_doe
     run(scenario)
 
 
-def test_one_answer_above_the_limit_goes_out_and_the_next_request_is_served_when_it_is_taken() -> None:
+def test_one_answer_above_the_limit_goes_out_and_the_next_request_is_served_when_it_is_taken() -> (
+    None
+):
     async def scenario() -> None:
         async with serving(SMALL) as server:
             questions = request(SIZED, 1, size="3000000") + request(SIZED, 2, size="3000000")
             async with deaf(server, questions) as peer:
-                await until(lambda: len(links(server)) == 1 and not links(server)[0].reading, "that reading stops")
+                await until(
+                    lambda: len(links(server)) == 1 and not links(server)[0].reading,
+                    "that reading stops",
+                )
                 assert links(server)[0].unsent < 3_000_100
                 assert [(await read_command(peer)).opaque for _ in range(2)] == [1, 2]
 
     run(scenario)
 
 
-def test_a_peer_whose_turn_stops_reading_it_is_not_mistaken_for_one_that_ended() -> None:
-    """What another peer's request writes to a link may stop it in a turn in which it is readable too."""
+def test_a_peer_that_stops_being_read_within_an_iteration_is_not_mistaken_for_one_that_ended() -> (
+    None
+):
+    """Writes caused by another peer's request may stop reading a link in an iteration in which it
+    is readable too.
+    """
 
     async def scenario() -> None:
         known: list[Channel] = []
@@ -115,11 +133,11 @@ def test_a_peer_whose_turn_stops_reading_it_is_not_mistaken_for_one_that_ended()
         def flood(_: Channel, question: RemotingCommand) -> RemotingCommand:
             for channel in known:
                 channel.send(RemotingCommand(7, body=bytes(2_000_000), flag=2))
-            return question.answer(0)
+            return question.reply(0)
 
         def remember(channel: Channel, question: RemotingCommand) -> RemotingCommand:
             known.append(channel)
-            return question.answer(0)
+            return question.reply(0)
 
         async with serving(SMALL, {1: flood, 2: remember, ECHO: peers.echo}) as server:
             victims = [socket.create_connection(server.address) for _ in range(4)]
@@ -128,9 +146,15 @@ def test_a_peer_whose_turn_stops_reading_it_is_not_mistaken_for_one_that_ended()
                 for victim in victims:
                     victim.sendall(request(2, 1))
                 await until(lambda: len(known) == 4)
-                for peer, data in ((attacker, request(1, 1)), *((victim, request(ECHO, 2)) for victim in victims)):
-                    peer.sendall(data)  # no await: all are ready in the same turn
-                await until(lambda: sum(not link.reading for link in links(server)) > 0, "that reading stops")
+                for peer, data in (
+                    (attacker, request(1, 1)),
+                    *((victim, request(ECHO, 2)) for victim in victims),
+                ):
+                    peer.sendall(data)  # no await: all are ready in the same iteration
+                await until(
+                    lambda: sum(not link.reading for link in links(server)) > 0,
+                    "that reading stops",
+                )
                 await asyncio.sleep(0.02)
                 assert server.connections == 5
                 for victim in victims:
@@ -148,7 +172,11 @@ def test_the_one_that_holds_most_unfinished_bytes_is_closed_when_all_hold_too_ma
     async def scenario() -> None:
         witness = peers.Witness()
         config = ServerConfig(unfinished_bytes_max=300_000)
-        async with serving(config, listeners=(witness,)) as server, connected(server) as modest, connected(server) as hoarder:
+        async with (
+            serving(config, listeners=(witness,)) as server,
+            connected(server) as modest,
+            connected(server) as hoarder,
+        ):
             big = request(ECHO, 1, body=bytes(1_000_000))
             hoarder.write(big[:290_000])
             await until(lambda: server.connections == 2)
@@ -159,7 +187,7 @@ def test_the_one_that_holds_most_unfinished_bytes_is_closed_when_all_hold_too_ma
             assert "unfinished incoming bytes of all connections" in str(witness.problems)
             assert (await modest.ask(whole[40_000:])).opaque == 2
             assert server.connections == 1
-        assert server._turns is None
+        assert server._sockets is None
 
     run(scenario)
 
@@ -185,7 +213,11 @@ def test_peers_beyond_the_limit_are_refused_and_counted_in_one_line(
     monkeypatch.setattr(server_module, "SWEEP_SECONDS", 0.05)
 
     async def scenario() -> None:
-        async with serving(ServerConfig(connections_max=2)) as server, connected(server) as one, connected(server) as two:
+        async with (
+            serving(ServerConfig(connections_max=2)) as server,
+            connected(server) as one,
+            connected(server) as two,
+        ):
             await until(lambda: server.connections == 2)
             for _ in range(10):
                 async with connected(server) as third:
@@ -196,10 +228,12 @@ def test_peers_beyond_the_limit_are_refused_and_counted_in_one_line(
             async with connected(server) as third:
                 assert (await third.ask(request(ECHO, 1))).opaque == 1
             await until(lambda: "connections refused" in caplog.text)
-            await until(lambda: refused() == 10, "that all refusals are told")
+            await until(lambda: refused() == 10, "that all refusals are logged")
 
     def refused() -> int:
-        return sum(int(record.getMessage().partition("count=")[2].split()[0]) for record in caplog.records)
+        return sum(
+            int(record.getMessage().partition("count=")[2].split()[0]) for record in caplog.records
+        )
 
     with caplog.at_level(logging.WARNING):
         run(scenario)
@@ -233,13 +267,19 @@ def test_a_crowd_of_idle_peers_is_closed_some_at_a_time(monkeypatch: pytest.Monk
     monkeypatch.setattr(server_module, "SWEEP_SECONDS", 3600)
 
     async def scenario() -> None:
-        async with serving(ServerConfig(idle_ms_max=1)) as server, contextlib.AsyncExitStack() as crowd:
+        async with (
+            serving(ServerConfig(idle_ms_max=1)) as server,
+            contextlib.AsyncExitStack() as crowd,
+        ):
             for _ in range(120):
                 await crowd.enter_async_context(connected(server))
             await until(lambda: server.connections == 120)
             await asyncio.sleep(0.01)
             left = [server.connections for _ in server._close_idle()]
-            assert left == [120 - server_module.CLOSED_PER_SLICE, 120 - 2 * server_module.CLOSED_PER_SLICE]
+            assert left == [
+                120 - server_module.CLOSED_PER_SLICE,
+                120 - 2 * server_module.CLOSED_PER_SLICE,
+            ]
             assert server.connections == 0
 
     run(scenario)
@@ -256,13 +296,20 @@ def test_zero_means_that_no_peer_is_ever_idle(monkeypatch: pytest.MonkeyPatch) -
     run(scenario)
 
 
-def test_a_peer_that_takes_nothing_is_idle_even_while_it_is_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_takes_nothing_is_idle_even_while_it_is_written_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(server_module, "SWEEP_SECONDS", 0.02)
 
     async def scenario() -> None:
         witness = peers.Witness()
-        config = ServerConfig(idle_ms_max=300, unsent_bytes_max=64 * KIB, send_buffer_bytes=16 * KIB)
-        async with serving(config, listeners=(witness,)) as server, deaf(server, request(SIZED, 1, size="4000000")):
+        config = ServerConfig(
+            idle_ms_max=300, unsent_bytes_max=64 * KIB, send_buffer_bytes=16 * KIB
+        )
+        async with (
+            serving(config, listeners=(witness,)) as server,
+            deaf(server, request(SIZED, 1, size="4000000")),
+        ):
             await until(lambda: bool(witness.channels) and not witness.channels[0].link.reading)
             while witness.channels[0].is_open:
                 witness.channels[0].send(RemotingCommand(1, flag=2))
@@ -274,10 +321,20 @@ def test_a_peer_that_takes_nothing_is_idle_even_while_it_is_written_to(monkeypat
 
 def test_two_sides_that_both_send_much_do_not_wait_for_each_other() -> None:
     async def scenario() -> None:
-        config = ServerConfig(unsent_bytes_max=256 * KIB, send_buffer_bytes=64 * KIB, receive_buffer_bytes=64 * KIB)
-        async with serving(config) as server, RemotingClient(ClientConfig(unsent_bytes_max=256 * KIB), SystemClock()) as client:
+        config = ServerConfig(
+            unsent_bytes_max=256 * KIB, send_buffer_bytes=64 * KIB, receive_buffer_bytes=64 * KIB
+        )
+        async with (
+            serving(config) as server,
+            RemotingClient(ClientConfig(unsent_bytes_max=256 * KIB), SystemClock()) as client,
+        ):
             body = bytes(1_000_000)
-            calls = [client.invoke(peers.address(server), RemotingCommand(ECHO, body=body), timeout_ms=90_000) for _ in range(40)]
+            calls = [
+                client.invoke(
+                    peers.address(server), RemotingCommand(ECHO, body=body), timeout_ms=90_000
+                )
+                for _ in range(40)
+            ]
             answers = await asyncio.gather(*calls)
             assert all(answer.body == body for answer in answers)
 
@@ -286,7 +343,8 @@ def test_two_sides_that_both_send_much_do_not_wait_for_each_other() -> None:
 
 OUT_OF_DESCRIPTORS = """
 import asyncio, logging, resource, socket, sys
-import remoting_peers as peers
+from support.common.waiting import until
+from support.remoting import peers
 from orbitmq.remoting import server as server_module
 
 logging.basicConfig(stream=sys.stdout, level=logging.ERROR, format="%(message)s")
@@ -299,12 +357,12 @@ async def scenario():
         for peer in waiting:
             peer.sendall(peers.request(peers.ECHO, 5))
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(peer.fileno() for peer in waiting) + 1, 4096))
-        for n in range(20):  # those who are here are served while nobody new can be
+        for n in range(20):  # connected peers are served while no new one can be
             assert (await early.ask(peers.request(peers.ECHO, n))).opaque == n
             await asyncio.sleep(0.02)
         assert server.connections == 1, server.connections
         resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
-        await peers.until(lambda: server.connections == 11, "everybody who waited is accepted")
+        await until(lambda: server.connections == 11, "everybody who waited is accepted")
         for peer in waiting:
             peer.setblocking(False)
             assert await asyncio.get_running_loop().sock_recv(peer, 100)
@@ -318,7 +376,10 @@ print("served all")
 def test_without_descriptors_accepting_pauses_and_goes_on_when_there_are_some() -> None:
     done = subprocess.run(
         [sys.executable, "-c", OUT_OF_DESCRIPTORS],
-        env={"PYTHONPATH": ":".join(path for path in sys.path if path), "ORBITMQ_PURE": peers.pure_mode()},
+        env={
+            "PYTHONPATH": ":".join(path for path in sys.path if path),
+            "ORBITMQ_PURE": peers.pure_mode(),
+        },
         capture_output=True,
         text=True,
         timeout=60,
@@ -328,5 +389,5 @@ def test_without_descriptors_accepting_pauses_and_goes_on_when_there_are_some() 
     lines = done.stdout.splitlines()
     assert lines[-1] == "served all"
     pauses = [line for line in lines if "accepting pauses" in line]
-    assert 1 <= len(pauses) <= 5, lines  # not one per turn
+    assert 1 <= len(pauses) <= 5, lines  # not one per iteration
     assert "ulimit -n" in pauses[0]

@@ -1,4 +1,6 @@
-"""A load balancer's PROXY preamble before the first byte: taken exactly, in any pieces, before plaintext and before TLS."""
+"""A load balancer's PROXY preamble before the first byte: consumed exactly, in any pieces, before
+plaintext and before TLS.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ import struct
 import pytest
 
 from orbitmq.remoting.tls import ClientTls, client_context
-from remoting_peers import ECHO, Witness, connected, request, run, serving, until
+from support.common.waiting import until
+from support.remoting.peers import ECHO, Witness, connected, request, run, serving
 
 V1 = b"PROXY TCP4 203.0.113.7 192.0.2.2 56324 9876\r\n"
 V1_IPV6 = b"PROXY TCP6 2001:db8::7 2001:db8::1 56324 9876\r\n"
@@ -19,7 +22,11 @@ SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 
 def v2(command: int = 1, family: int = 0x11, content: bytes | None = None) -> bytes:
     if content is None:
-        content = bytes([203, 0, 113, 7, 192, 0, 2, 2]) + struct.pack(">HH", 56324, 9876) + b"\xe0\x00\x03zone"[:6]
+        content = (
+            bytes([203, 0, 113, 7, 192, 0, 2, 2])
+            + struct.pack(">HH", 56324, 9876)
+            + b"\xe0\x00\x03zone"[:6]
+        )
     return SIGNATURE + bytes([0x20 | command, family]) + struct.pack(">H", len(content)) + content
 
 
@@ -28,9 +35,17 @@ SEEN = "203.0.113.7:56324"
 
 @pytest.mark.parametrize(
     ("preamble", "seen"),
-    [(V1, SEEN), (V1_IPV6, "[2001:db8::7]:56324"), (v2(), SEEN), (b"PROXY UNKNOWN\r\n", None), (v2(command=0), None)],
+    [
+        (V1, SEEN),
+        (V1_IPV6, "[2001:db8::7]:56324"),
+        (v2(), SEEN),
+        (b"PROXY UNKNOWN\r\n", None),
+        (v2(command=0), None),
+    ],
 )
-def test_the_preamble_says_who_the_peer_is_and_the_request_behind_it_is_served(preamble: bytes, seen: str | None) -> None:
+def test_the_preamble_says_who_the_peer_is_and_the_request_behind_it_is_served(
+    preamble: bytes, seen: str | None
+) -> None:
     async def scenario() -> None:
         witness = Witness()
         async with serving(listeners=(witness,)) as server, connected(server) as peer:
@@ -53,7 +68,9 @@ def test_the_preamble_may_be_cut_anywhere(preamble: bytes) -> None:
         async with serving(listeners=(witness,)) as server:
             for cut in range(1, len(preamble) + 12):
                 async with connected(server) as peer:
-                    peer.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    peer.writer.get_extra_info("socket").setsockopt(
+                        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+                    )
                     peer.write(data[:cut])
                     await asyncio.sleep(0.001)
                     assert (await peer.ask(data[cut:])).opaque == 3, cut
@@ -65,7 +82,9 @@ def test_the_preamble_may_be_cut_anywhere(preamble: bytes) -> None:
 def test_the_preamble_may_come_byte_by_byte() -> None:
     async def scenario() -> None:
         async with serving() as server, connected(server) as peer:
-            peer.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            peer.writer.get_extra_info("socket").setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+            )
             for byte in V1 + request(ECHO, 3):
                 peer.write(bytes([byte]))
                 await asyncio.sleep(0.0005)
@@ -79,11 +98,13 @@ def test_tls_may_follow_the_preamble(preamble: bytes) -> None:
     async def scenario() -> None:
         witness = Witness()
         async with serving(listeners=(witness,)) as server:
-            # start_tls on the client's side, after the preamble went in clear
+            # start_tls on the client's side, after the preamble was sent in plaintext
             reader, writer = await asyncio.open_connection(*server.address)
             writer.write(preamble)
             await writer.drain()
-            await writer.start_tls(client_context(ClientTls(enabled=True)), server_hostname="localhost")
+            await writer.start_tls(
+                client_context(ClientTls(enabled=True)), server_hostname="localhost"
+            )
             writer.write(request(ECHO, 3))
             assert await reader.read(10)
             channel = witness.channels[0]

@@ -1,21 +1,25 @@
-"""Work in slices: one slice per loop iteration, the pieces in turns, requests of a connection in order."""
+"""Work in slices: one slice per loop iteration, round robin, requests of a connection in order."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
 
 from orbitmq.common.clock import SystemClock
-from orbitmq.common.errors import RequestRefused
+from orbitmq.common.errors import RequestRefusedError
 from orbitmq.common.slices import Slices, finish, slices_of, to_be_finished
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.remoting.channel import ByteLink, Channel
-from orbitmq.remoting.dispatch import Dispatcher
-from orbitmq.remoting.lanes import Answer
+from orbitmq.remoting.dispatch import RequestDispatcher
+from orbitmq.remoting.lanes import Reply
 from orbitmq.remoting.server import ServerConfig
 from orbitmq.remoting.slices import SliceQueue
-from remoting_peers import ECHO, connected, echo, request, run, serving, until
+from support.common.waiting import until
+from support.remoting.peers import ECHO, connected, echo, request, run, serving
 
 SLICED, FAILING, STALLED, FINISHED, LARGE = 3001, 3002, 3003, 3004, 3005
 
@@ -110,12 +114,12 @@ def test_cancelled_and_closed_work_runs_no_more() -> None:
 
 
 class Room:
-    """Handlers in slices, and what they did."""
+    """Handlers in slices, and a record of their work."""
 
     def __init__(self, bytes_in_flight_max: int = 1 << 20) -> None:
         self.seen: list[tuple[str, int]] = []
         self.may_end = asyncio.Event()
-        self.dispatcher = Dispatcher(SystemClock(), bytes_in_flight_max=bytes_in_flight_max)
+        self.dispatcher = RequestDispatcher(SystemClock(), bytes_in_flight_max=bytes_in_flight_max)
         self.dispatcher.register(SLICED, self.sliced)
         self.dispatcher.register(FAILING, self.failing)
         self.dispatcher.register(STALLED, self.stalled)
@@ -123,33 +127,33 @@ class Room:
         self.dispatcher.register(LARGE, self.large)
         self.dispatcher.register(ECHO, echo)
 
-    def large(self, _channel: Channel, question: RemotingCommand) -> Answer:
+    def large(self, _channel: Channel, question: RemotingCommand) -> Reply:
         self.seen.append(("large", question.opaque))
-        return question.answer(0, body=bytes(1 << 20))
+        return question.reply(0, body=bytes(1 << 20))
 
     @to_be_finished
-    def finished(self, _channel: Channel, question: RemotingCommand) -> Slices[Answer]:
+    def finished(self, _channel: Channel, question: RemotingCommand) -> Slices[Reply]:
         yield from self.stalled(_channel, question)
         self.seen.append(("finished", question.opaque))
-        return question.answer(0)
+        return question.reply(0)
 
-    def sliced(self, _channel: Channel, question: RemotingCommand) -> Slices[Answer]:
+    def sliced(self, _channel: Channel, question: RemotingCommand) -> Slices[Reply]:
         for number in range(int((question.ext_fields or {}).get("slices", "3"))):
             self.seen.append(("slice", number))
             yield
-        return question.answer(0, body=b"sliced")
+        return question.reply(0, body=b"sliced")
 
-    def failing(self, _channel: Channel, _question: RemotingCommand) -> Slices[Answer]:
+    def failing(self, _channel: Channel, _question: RemotingCommand) -> Slices[Reply]:
         yield
-        raise RequestRefused(17, "on purpose")
+        raise RequestRefusedError(17, "on purpose")
 
-    def stalled(self, _channel: Channel, question: RemotingCommand) -> Slices[Answer]:
+    def stalled(self, _channel: Channel, question: RemotingCommand) -> Slices[Reply]:
         try:
             while not self.may_end.is_set():
                 yield
         finally:
             self.seen.append(("stalled", question.opaque))
-        return question.answer(0)
+        return question.reply(0)
 
 
 def in_room(scenario: Callable[[Room], object], **options: int) -> None:
@@ -162,10 +166,18 @@ def in_room(scenario: Callable[[Room], object], **options: int) -> None:
 def test_requests_behind_one_in_slices_are_answered_after_it_in_order() -> None:
     async def scenario(room: Room) -> None:
         async with serving(dispatcher=room.dispatcher) as server, connected(server) as peer:
-            peer.write(request(STALLED, 1) + request(ECHO, 2) + request(FAILING, 3) + request(SLICED, 4) + request(ECHO, 5))
+            peer.write(
+                request(STALLED, 1)
+                + request(ECHO, 2)
+                + request(FAILING, 3)
+                + request(SLICED, 4)
+                + request(ECHO, 5)
+            )
             await until(lambda: room.dispatcher.in_flight == 5)
             async with connected(server) as other:
-                assert (await other.ask(request(ECHO, 9))).opaque == 9, "another connection does not wait"
+                assert (await other.ask(request(ECHO, 9))).opaque == 9, (
+                    "another connection does not wait"
+                )
             room.may_end.set()
             got = [await peer.receive() for _ in range(5)]
             assert [answer.opaque for answer in got] == [1, 2, 3, 4, 5]
@@ -229,14 +241,29 @@ def test_work_that_is_to_be_finished_goes_on_without_its_connection() -> None:
     in_room(scenario)
 
 
-def test_requests_behind_one_in_slices_wait_while_the_peer_does_not_take_its_answers() -> None:
+def test_requests_behind_one_in_slices_wait_while_the_peer_does_not_take_its_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def scenario(room: Room) -> None:
-        async with serving(ServerConfig(unsent_bytes_max=1 << 20), dispatcher=room.dispatcher) as server, connected(server) as peer:
-            peer.write(request(STALLED, 1) + b"".join(request(LARGE, number) for number in range(2, 52)))
+        async with (
+            serving(ServerConfig(unsent_bytes_max=1 << 20), dispatcher=room.dispatcher) as server,
+            connected(server) as peer,
+        ):
+            peer.write(
+                request(STALLED, 1) + b"".join(request(LARGE, number) for number in range(2, 52))
+            )
             await until(lambda: room.dispatcher.in_flight == 51)
             room.may_end.set()
             await until(lambda: len(room.seen) > 1)
-            await asyncio.sleep(0.2)  # longer than it takes to look at the peer again
+            checks: list[object] = []
+            go_on = room.dispatcher._go_on
+
+            def checked(busy: Any) -> None:
+                checks.append(busy)
+                go_on(busy)
+
+            monkeypatch.setattr(room.dispatcher, "_go_on", checked)
+            await until(lambda: len(checks) > 2, "several checks of the peer")
             assert len(room.seen) < 40, "most of them wait"
             got = [(await peer.receive()).opaque for _ in range(51)]
             assert got == list(range(1, 52))
@@ -254,7 +281,9 @@ def test_so_many_requests_in_slices_are_begun_at_a_time_and_fewer_large_ones() -
             await until(lambda: room.dispatcher.in_flight == 20)
             assert len(room.dispatcher._slices) == 16
             small = await peers.enter_async_context(connected(server))
-            assert (await small.ask(request(SLICED, 9, slices="0"))).opaque == 9, "a small one does not wait for the large"
+            assert (await small.ask(request(SLICED, 9, slices="0"))).opaque == 9, (
+                "a small one does not wait for the large"
+            )
             large[19].writer.close()
             await until(lambda: room.dispatcher.in_flight == 19)
             room.may_end.set()
@@ -266,18 +295,22 @@ def test_so_many_requests_in_slices_are_begun_at_a_time_and_fewer_large_ones() -
 
 
 class Greedy:
-    """A taker that takes every frame, and answers none."""
+    """A fast path that handles every frame, and sends no replies."""
 
     def __init__(self) -> None:
         self.taken = 0
 
-    def take(self, link: ByteLink, buffer: bytearray, start: int, end: int) -> int:
-        if end - start > 4 and int.from_bytes(buffer[start : start + 4]) + 4 <= end - start and b"3003" not in buffer[start:end]:
+    def try_handle(self, link: ByteLink, buffer: bytearray, start: int, end: int) -> int:
+        if (
+            end - start > 4
+            and int.from_bytes(buffer[start : start + 4]) + 4 <= end - start
+            and b"3003" not in buffer[start:end]
+        ):
             self.taken += 1
             return end
         return start
 
-    def end_turn(self) -> None: ...
+    def end_of_iteration(self) -> None: ...
 
     def before_send(self) -> None: ...
 
@@ -285,15 +318,15 @@ class Greedy:
 def test_a_taker_gets_no_request_that_came_behind_one_in_slices() -> None:
     async def scenario(room: Room) -> None:
         async with serving(dispatcher=room.dispatcher) as server, connected(server) as peer:
-            taker = server.endpoint.taker = Greedy()
+            fast_path = server.endpoint.fast_path = Greedy()
             peer.write(request(STALLED, 1))
             await until(lambda: room.dispatcher.in_flight == 1)
             peer.write(request(ECHO, 2))
             await until(lambda: room.dispatcher.in_flight == 2)
             room.may_end.set()
             assert [(await peer.receive()).opaque for _ in range(2)] == [1, 2]
-            assert taker.taken == 0
+            assert fast_path.taken == 0
             peer.write(request(ECHO, 3))
-            await until(lambda: taker.taken == 1)
+            await until(lambda: fast_path.taken == 1)
 
     in_room(scenario)

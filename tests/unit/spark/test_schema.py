@@ -1,4 +1,4 @@
-"""The columns are the same to Arrow and to Spark, and a schema that asks for others is refused in one sentence."""
+"""Tests that Arrow and Spark types match, and that schemas with other columns are refused."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ def fields(**types: str) -> StructType:
 
 def test_arrow_and_spark_mean_the_same() -> None:
     names = [name for name, column in schema.COLUMNS.items() if column.spark in TYPES]
-    known = fields(**{name: schema.COLUMNS[name].spark for name in names}).add("properties", MapType(StringType(), StringType()))
+    known = fields(**{name: schema.COLUMNS[name].spark for name in names}).add(
+        "properties", MapType(StringType(), StringType())
+    )
     assert to_arrow_schema(known, timezone="UTC") == schema.arrow_schema([*names, "properties"])
 
 
 def test_a_projection_keeps_the_order_of_the_user() -> None:
-    assert schema.projection(fields(queueOffset="bigint", topic="string")) == ("queueOffset", "topic")
+    assert schema.projection(fields(queueOffset="bigint", topic="string")) == (
+        "queueOffset",
+        "topic",
+    )
 
 
 @pytest.mark.parametrize(
@@ -31,11 +36,23 @@ def test_a_projection_keeps_the_order_of_the_user() -> None:
     [
         (fields(topik="string"), "did you mean topic?"),
         (fields(queueid="int"), "did you mean queueId?"),
-        (fields(xyzzy="int"), "There are topic, brokerName, queueId"),
-        (fields(queueOffset="int"), "queueOffset as int: it is bigint; cast it after it is read"),
-        (StructType([StructField("topic", StringType(), nullable=False)]), "without NOT NULL"),
-        (StructType([StructField("properties", MapType(StringType(), StringType(), valueContainsNull=False))]), "without NOT NULL"),
-        (StructType([StructField("topic", StringType())] * 2), "topic, topic: name each wanted column once"),
+        (fields(xyzzy="int"), "Known columns are topic, brokerName, queueId"),
+        (fields(queueOffset="int"), "queueOffset as int, but it is bigint; cast it after reading"),
+        (StructType([StructField("topic", StringType(), nullable=False)]), "leave NOT NULL out"),
+        (
+            StructType(
+                [
+                    StructField(
+                        "properties", MapType(StringType(), StringType(), valueContainsNull=False)
+                    )
+                ]
+            ),
+            "leave NOT NULL out",
+        ),
+        (
+            StructType([StructField("topic", StringType())] * 2),
+            "topic, topic: name each wanted column once",
+        ),
         (StructType([]), "no column at all"),
     ],
 )

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flush_room import FlushRoom
 from orbitmq.store.config import FlushMode
+from support.store.flushing import FlushRoom
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""A batch consume queue: entries that stand for several messages, found by queue offset and by time."""
+"""A batch consume queue: entries that stand for several messages, found by queue offset and by
+time.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from index_room import UnsyncedLayer
 from orbitmq.store.batch_consume_queue import ENTRY_SIZE, BatchConsumeQueue, BatchEntry
 from orbitmq.store.consume_queue import Boundary
 from orbitmq.store.open_files import OpenFiles
 from orbitmq.store.queue_files import QueueFiles
 from orbitmq.store.types import LogOffset, QueueOffset, StoreTimeMs
+from support.store.indexes import UnsyncedLayer
 
 PER_FILE = 4
 SIZES = (3, 1, 5, 2, 4, 1, 1, 7, 2, 3)
@@ -19,13 +21,24 @@ TIMES = (10, 20, 20, 20, 30, 40, 40, 50, 60, 60)
 
 
 def make_queue(folder: Path) -> BatchConsumeQueue:
-    return BatchConsumeQueue(QueueFiles(OpenFiles(UnsyncedLayer()), str(folder), PER_FILE * ENTRY_SIZE))
+    return BatchConsumeQueue(
+        QueueFiles(OpenFiles(UnsyncedLayer()), str(folder), PER_FILE * ENTRY_SIZE)
+    )
 
 
 def batches(first: int = 0) -> list[BatchEntry]:
     found, offset = [], first
     for number, (size, time_ms) in enumerate(zip(SIZES, TIMES, strict=True)):
-        found.append(BatchEntry(LogOffset(number * 100), 100, -number, StoreTimeMs(time_ms), QueueOffset(offset), size))
+        found.append(
+            BatchEntry(
+                LogOffset(number * 100),
+                100,
+                -number,
+                StoreTimeMs(time_ms),
+                QueueOffset(offset),
+                size,
+            )
+        )
         offset += size
     return found
 
@@ -94,7 +107,9 @@ def test_the_minimum_moves_with_the_log_by_whole_batches(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("damage", [(28, b"\xff"), (36, b"\x80"), (0, b"\xff"), (8, b"\x80")])
-def test_an_entry_that_cannot_be_one_ends_the_queue(tmp_path: Path, damage: tuple[int, bytes]) -> None:
+def test_an_entry_that_cannot_be_one_ends_the_queue(
+    tmp_path: Path, damage: tuple[int, bytes]
+) -> None:
     filled(tmp_path)
     at, content = damage
     path = tmp_path / f"{PER_FILE * ENTRY_SIZE:020}"

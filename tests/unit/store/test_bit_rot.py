@@ -1,7 +1,8 @@
-"""One byte of a store changed, in every kind of field of every kind of file: L3 of the fault ladder.
+"""One byte of a store changed, in every kind of field of every kind of file: L3 of the fault
+ladder.
 
-No field keeps the store from opening, takes another message along, or lets a body through that does not have its checksum. What is seen
-of the change is the table that docs/format/integrity.md has.
+No field keeps the store from opening, takes another message along, or lets a body through that does
+not have its checksum. What is seen of the change is the table that docs/format/integrity.md has.
 """
 
 from __future__ import annotations
@@ -17,27 +18,35 @@ import pytest
 
 from crash import store_load
 from crash.store_verify import Place
-from index_room import UnsyncedLayer
 from orbitmq.common import atomic_file
-from orbitmq.common.errors import DamagedFile
+from orbitmq.common.errors import CorruptFileError
 from orbitmq.message.record import decode
 from orbitmq.message.stored_message import StoredMessage
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.file_queue import file_name
 from orbitmq.store.index_file import IndexShape
 from orbitmq.store.message_store import MessageStore
-from orbitmq.store.recovery import DamagedLog
+from orbitmq.store.recovery import CorruptLogError
 from orbitmq.store.types import QueueKey, QueueOffset
 from orbitmq.testing.manual_clock import ManualClock
+from support.store.indexes import UnsyncedLayer
+
+pytestmark = pytest.mark.slow
 
 COUNT = 70
 LOG_FILE_SIZE = 8192
 SHAPE = IndexShape(slots=31, entries=90)
-FIRST, MIDDLE, LAST = 0, 28, 69  # messages of plain queues: the first of the log, one in the middle, the last
+FIRST, MIDDLE, LAST = (
+    0,
+    28,
+    69,
+)  # messages of plain queues: the first of the log, one in the middle, the last
 
 
 class Field(NamedTuple):
-    """Where a field of a record stands: `at` bytes behind the record's beginning, or behind the end of its body."""
+    """Where a field of a record stands: `at` bytes behind the record's beginning, or behind the end
+    of its body.
+    """
 
     name: str
     at: int
@@ -70,7 +79,9 @@ RECORD = [
 
 
 def config(root: Path) -> StoreConfig:
-    return store_load.small(root, commit_log_file_size=LOG_FILE_SIZE, queue_ext_file_size=1024, index_shape=SHAPE)
+    return store_load.small(
+        root, commit_log_file_size=LOG_FILE_SIZE, queue_ext_file_size=1024, index_shape=SHAPE
+    )
 
 
 def opened(root: Path) -> MessageStore:
@@ -80,7 +91,9 @@ def opened(root: Path) -> MessageStore:
 
 
 class View(NamedTuple):
-    """Everything that a reader gets: messages by queue and offset, what each message's own key finds, the tags codes that filters see."""
+    """Everything that a reader gets: messages by queue and offset, what each message's own key
+    finds, the tags codes that filters see.
+    """
 
     messages: dict[Place, StoredMessage]
     hits: dict[int, list[int]]
@@ -110,7 +123,10 @@ def view(store: MessageStore) -> View:
                 messages[key, batch.base_offset] = found
             offset = batch.next_offset
     hits = {
-        number: [found.log_offset for found in store.reads.query(store_load.queue_of(number).topic, f"own{number}")]
+        number: [
+            found.log_offset
+            for found in store.reads.query(store_load.queue_of(number).topic, f"own{number}")
+        ]
         for number in range(COUNT)
     }
     return View(messages, hits, tags_codes)
@@ -118,7 +134,9 @@ def view(store: MessageStore) -> View:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A store as it was while it was open and after its stop, what it gives its readers, and where each message stands in log and queue."""
+    """A store as it was while it was open and after its stop, what it gives its readers, and where
+    each message stands in log and queue.
+    """
 
     images: dict[str, Path]
     view: View
@@ -142,7 +160,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     assert spans[LAST][0] > 2 * LOG_FILE_SIZE
     shutil.copytree(folder / "stopped", folder / "killed")
     store.close()
-    return Written({"killed": folder / "killed", "stopped": folder / "stopped"}, seen, spans, places)
+    return Written(
+        {"killed": folder / "killed", "stopped": folder / "stopped"}, seen, spans, places
+    )
 
 
 def flipped(image: Path, target: Path, file: str, at: int, bit: int) -> None:
@@ -155,10 +175,12 @@ def flipped(image: Path, target: Path, file: str, at: int, bit: int) -> None:
 
 
 def outcome(written: Written, root: Path, target: Place | None) -> str:
-    """In a few words, what readers see of the change, which was in the message at `target` if at any."""
+    """In a few words, what readers see of the change, which was in the message at `target` if at
+    any.
+    """
     try:
         store = opened(root)
-    except DamagedLog:
+    except CorruptLogError:
         return "refused"
     before, after = written.view, view(store)
     counted = len(store.quarantine) > 0
@@ -171,28 +193,45 @@ def outcome(written: Written, root: Path, target: Place | None) -> str:
         words.append("not served")
     elif target is not None and after.messages[target] != before.messages[target]:
         words.append("served changed")
-        assert after.messages[target].body == before.messages[target].body, "the body has a checksum"
-    if any(after.messages.get(place) != found for place, found in before.messages.items() if place != target):
+        assert after.messages[target].body == before.messages[target].body, (
+            "the body has a checksum"
+        )
+    if any(
+        after.messages.get(place) != found
+        for place, found in before.messages.items()
+        if place != target
+    ):
         words.append("others lost")
     if after.messages.keys() - before.messages.keys():
         words.append("served elsewhere")
-    if any(after.tags_codes.get(place) != before.tags_codes.get(place) for place in after.messages.keys() & before.messages.keys()):
+    if any(
+        after.tags_codes.get(place) != before.tags_codes.get(place)
+        for place in after.messages.keys() & before.messages.keys()
+    ):
         words.append("filtered wrongly")
     if after.hits != before.hits:
         words.append("not found by key")
-        assert all(not found or found == before.hits[number] for number, found in after.hits.items())
+        assert all(
+            not found or found == before.hits[number] for number, found in after.hits.items()
+        )
     if counted:
         words.append("counted")
     return ", ".join(words) or "no effect"
 
 
-GONE, CUT_OFF, CHANGED = "not served, not found by key, counted", "not served, not found by key", "served changed"
+GONE, CUT_OFF, CHANGED = (
+    "not served, not found by key, counted",
+    "not served, not found by key",
+    "served changed",
+)
 
 
 class Row(NamedTuple):
-    """What readers see when a field of a record is changed: of any record but the last, and of the last.
+    """What readers see when a field of a record is changed: of any record but the last, and of the
+    last.
 
-    After a kill, queues are rebuilt from what records say; after a stop they stay as they are, unless the end of the log was changed.
+    After a kill, queues are rebuilt from what records say; after a stop they stay as they are,
+    unless the end of the log was changed.
     """
 
     before_last_killed: tuple[str, ...]
@@ -226,34 +265,61 @@ SEEN = {
     "topic length": FRAME,
     "topic": Row(RENAMED, (f"{CHANGED}, not found by key",), RENAMED, RENAMED),
     "properties length": FRAME,
-    "properties": Row(*[(CHANGED, f"{CHANGED}, not found by key", f"{CHANGED}, filtered wrongly")] * 4),
+    "properties": Row(
+        *[(CHANGED, f"{CHANGED}, not found by key", f"{CHANGED}, filtered wrongly")] * 4
+    ),
 }
 HIGHEST, LOWEST = 0x80, 0x01
 BITS = tuple(1 << bit for bit in range(8))
 
 
-def flip_record(written: Written, image: str, number: int, field: Field, target: Path, bit: int) -> None:
-    """Change a field of the record of a message: the first bit of its first byte, or the last of its last."""
-    at = written.spans[number][0] + field.at + (88 + len(store_load.body_of(number)) if field.behind_body else 0)
+def flip_record(
+    written: Written, image: str, number: int, field: Field, target: Path, bit: int
+) -> None:
+    """Change a field of the record of a message: the first bit of its first byte, or the last of
+    its last.
+    """
+    at = (
+        written.spans[number][0]
+        + field.at
+        + (88 + len(store_load.body_of(number)) if field.behind_body else 0)
+    )
     at += 0 if bit == HIGHEST else field.size - 1
-    flipped(written.images[image], target, f"commitlog/{file_name(at - at % LOG_FILE_SIZE)}", at % LOG_FILE_SIZE, bit)
+    flipped(
+        written.images[image],
+        target,
+        f"commitlog/{file_name(at - at % LOG_FILE_SIZE)}",
+        at % LOG_FILE_SIZE,
+        bit,
+    )
 
 
 @pytest.mark.parametrize("image", ["killed", "stopped"])
 @pytest.mark.parametrize("field", RECORD, ids=lambda field: field.name)
-def test_a_changed_field_of_a_record_is_seen_as_the_table_says(written: Written, field: Field, image: str, tmp_path: Path) -> None:
+def test_a_changed_field_of_a_record_is_seen_as_the_table_says(
+    written: Written, field: Field, image: str, tmp_path: Path
+) -> None:
     row = SEEN[field.name]
     for number in (FIRST, MIDDLE, LAST):
-        before_last, last = (row.before_last_killed, row.last_killed) if image == "killed" else (row.before_last_stopped, row.last_stopped)
+        before_last, last = (
+            (row.before_last_killed, row.last_killed)
+            if image == "killed"
+            else (row.before_last_stopped, row.last_stopped)
+        )
         expected = last if number == LAST else before_last
         for bit in (LOWEST,) if field.name in ("queue id", "topic") else (HIGHEST, LOWEST):
             flip_record(written, image, number, field, tmp_path / "store", bit)
-            assert outcome(written, tmp_path / "store", written.places[number]) in expected, (number, bit)
+            assert outcome(written, tmp_path / "store", written.places[number]) in expected, (
+                number,
+                bit,
+            )
 
 
 @pytest.mark.parametrize("image", ["killed", "stopped"])
 @pytest.mark.parametrize("name", ["queue id", "topic"])
-def test_a_record_of_a_queue_that_cannot_be_takes_nothing_else_along(written: Written, name: str, image: str, tmp_path: Path) -> None:
+def test_a_record_of_a_queue_that_cannot_be_takes_nothing_else_along(
+    written: Written, name: str, image: str, tmp_path: Path
+) -> None:
     field = next(field for field in RECORD if field.name == name)
     for number in (FIRST, MIDDLE, LAST):
         flip_record(written, image, number, field, tmp_path / "store", HIGHEST)
@@ -261,30 +327,64 @@ def test_a_record_of_a_queue_that_cannot_be_takes_nothing_else_along(written: Wr
 
 
 @pytest.mark.parametrize("image", ["killed", "stopped"])
-def test_a_changed_blank_at_the_end_of_a_file_costs_nothing(written: Written, image: str, tmp_path: Path) -> None:
-    end = max(offset + size for offset, size in written.spans.values() if offset + size < LOG_FILE_SIZE)
+def test_a_changed_blank_at_the_end_of_a_file_costs_nothing(
+    written: Written, image: str, tmp_path: Path
+) -> None:
+    end = max(
+        offset + size for offset, size in written.spans.values() if offset + size < LOG_FILE_SIZE
+    )
     for at in range(end, end + 8):
         for bit in (HIGHEST, LOWEST):
             flipped(written.images[image], tmp_path / "store", f"commitlog/{file_name(0)}", at, bit)
-            assert outcome(written, tmp_path / "store", None) in ("no effect", "counted"), (at - end, bit)
+            assert outcome(written, tmp_path / "store", None) in ("no effect", "counted"), (
+                at - end,
+                bit,
+            )
 
 
 def derived_fields(written: Written) -> Iterator[tuple[str, str, int, int, Place | None, set[str]]]:
-    """Name, file, place and size of every kind of field that follows from the log, whose message it is, and what may be seen of it."""
+    """Name, file, place and size of every kind of field that follows from the log, whose message it
+    is, and what may be seen of it.
+    """
     queue = QueueKey("orders", 0)
     last = sum(place[0] == queue for place in written.places.values()) - 1
     for number in (0, 12, last):
-        file, at, place = f"consumequeue/orders/0/{file_name(number // 20 * 400)}", number % 20 * 20, (queue, number)
+        file, at, place = (
+            f"consumequeue/orders/0/{file_name(number // 20 * 400)}",
+            number % 20 * 20,
+            (queue, number),
+        )
         for name, begin, size in (("log offset", 0, 8), ("size", 8, 4), ("tags code", 12, 8)):
             yield f"entry: {name}", file, at + begin, size, place, {"no effect"}
-        for name, begin, size in (("size", 0, 2), ("tags code", 2, 8), ("store time", 10, 8), ("size of bits", 18, 2)):
-            yield f"ext unit: {name}", f"consumequeue_ext/orders/0/{file_name(0)}", number * 20 + begin, size, place, {"no effect"}
+        for name, begin, size in (
+            ("size", 0, 2),
+            ("tags code", 2, 8),
+            ("store time", 10, 8),
+            ("size of bits", 18, 2),
+        ):
+            yield (
+                f"ext unit: {name}",
+                f"consumequeue_ext/orders/0/{file_name(0)}",
+                number * 20 + begin,
+                size,
+                place,
+                {"no effect"},
+            )
     batches = sorted(place for place in written.places.values() if place[0] == store_load.BATCHES)
     for number in (0, 2, len(batches) - 1):
-        file, at, place = f"batchconsumequeue/batches/0/{file_name(number // 4 * 184)}", number % 4 * 46, batches[number]
+        file, at, place = (
+            f"batchconsumequeue/batches/0/{file_name(number // 4 * 184)}",
+            number % 4 * 46,
+            batches[number],
+        )
         for name, begin, size in (
             *(("log offset", 0, 8), ("size", 8, 4), ("tags code", 12, 8), ("store time", 20, 8)),
-            *(("base offset", 28, 8), ("batch size", 36, 2), ("compacted", 38, 4), ("reserved", 42, 4)),
+            *(
+                ("base offset", 28, 8),
+                ("batch size", 36, 2),
+                ("compacted", 38, 4),
+                ("reserved", 42, 4),
+            ),
         ):
             yield f"batch entry: {name}", file, at + begin, size, place, {"no effect"}
     manifest = (written.images["stopped"] / "queues.manifest").stat().st_size
@@ -303,7 +403,12 @@ def derived_fields(written: Written) -> Iterator[tuple[str, str, int, int, Place
         }
         places |= {f"slot {slot}": (40 + 4 * slot, 4) for slot in (3, 17)}
         for number in (1, 9):
-            for name, begin, size in (("hash", 0, 4), ("log offset", 4, 8), ("seconds", 12, 4), ("previous", 16, 4)):
+            for name, begin, size in (
+                ("hash", 0, 4),
+                ("log offset", 4, 8),
+                ("seconds", 12, 4),
+                ("previous", 16, 4),
+            ):
                 places[f"entry {number} {name}"] = SHAPE.entries_at + 20 * number + begin, size
         for name, (at, size) in places.items():
             yield f"index: {name}", file, at, size, None, {"no effect"}
@@ -314,7 +419,9 @@ def derived_fields(written: Written) -> Iterator[tuple[str, str, int, int, Place
 
 
 @pytest.mark.parametrize("image", ["killed", "stopped"])
-@pytest.mark.parametrize("kind", ["entry", "ext unit", "batch entry", "manifest", "index", "checkpoint", "lock", "abort"])
+@pytest.mark.parametrize(
+    "kind", ["entry", "ext unit", "batch entry", "manifest", "index", "checkpoint", "lock", "abort"]
+)
 def test_a_changed_field_of_a_file_that_follows_from_the_log_is_seen_as_the_table_says(
     written: Written, kind: str, image: str, tmp_path: Path
 ) -> None:
@@ -322,7 +429,12 @@ def test_a_changed_field_of_a_file_that_follows_from_the_log_is_seen_as_the_tabl
         if name.split(":")[0] == kind and (written.images[image] / file).exists():
             for bit, byte in ((HIGHEST, at), (LOWEST, at + size - 1)):
                 flipped(written.images[image], tmp_path / "store", file, byte, bit)
-                assert outcome(written, tmp_path / "store", place) in expected, (name, file, byte, bit)
+                assert outcome(written, tmp_path / "store", place) in expected, (
+                    name,
+                    file,
+                    byte,
+                    bit,
+                )
 
 
 def test_no_flipped_bit_of_a_queue_entry_has_an_effect(written: Written, tmp_path: Path) -> None:
@@ -340,7 +452,9 @@ def test_no_flipped_bit_of_a_queue_entry_has_an_effect(written: Written, tmp_pat
                 store.close()
 
 
-def test_a_changed_configuration_file_is_read_from_its_backup_or_refused_or_was_not_damaged(tmp_path: Path) -> None:
+def test_a_changed_configuration_file_is_read_from_its_backup_or_refused_or_was_not_damaged(
+    tmp_path: Path,
+) -> None:
     path, old, new = tmp_path / "topics.json", {"table": {"a": 1}}, {"table": {"a": 1, "b": 22}}
     for content in (old, new):
         atomic_file.write(path, json.dumps(content).encode())
@@ -354,5 +468,5 @@ def test_a_changed_configuration_file_is_read_from_its_backup_or_refused_or_was_
             assert bit == LOWEST or found == old, "what is no text any more is always noticed"
     for damaged in (path, atomic_file.backup_path(path)):
         damaged.write_bytes(b"{" + whole[2:])
-    with pytest.raises(DamagedFile, match="restore one of them"):
+    with pytest.raises(CorruptFileError, match="restore one of them"):
         atomic_file.read_or_backup(path, json.loads)

@@ -1,4 +1,6 @@
-"""The commit log: places, limits, files that close, and what remains when the disk does not take a batch."""
+"""The commit log: places, limits, files that close, and what remains when the disk does not take a
+batch.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from log_room import FILE_SIZE, HOST, NOW_MS, bodies, contents, loaded_log, message, new_log, place_of
-from orbitmq.common.errors import MessageIllegal, StoreReadOnly, WriteFailed
+from orbitmq.common.errors import InvalidMessageError, StoreReadOnlyError, WriteFailedError
 from orbitmq.message import batch, properties
 from orbitmq.message.flags import TransactionType
 from orbitmq.message.layout import MAGIC_BLANK
@@ -17,7 +18,18 @@ from orbitmq.message.record_write import record_size
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset
 from orbitmq.testing.faulty_disk import FaultyDisk
-from process_files import ProcessFiles
+from support.common.process_files import ProcessFiles
+from support.store.logs import (
+    FILE_SIZE,
+    HOST,
+    NOW_MS,
+    bodies,
+    contents,
+    loaded_log,
+    message,
+    new_log,
+    place_of,
+)
 
 RECORD = record_size(message(), HOST)
 
@@ -34,7 +46,10 @@ def append(log: CommitLog, count: int = 1) -> None:
 
 
 def test_messages_stand_one_behind_the_other_and_are_read_after_the_commit(log: CommitLog) -> None:
-    first, second = log.append(message(b"one"), NOW_MS), log.append(message(b"two", queue_id=3), NOW_MS + 5)
+    first, second = (
+        log.append(message(b"one"), NOW_MS),
+        log.append(message(b"two", queue_id=3), NOW_MS + 5),
+    )
     assert (first.offset, second.offset, first.end) == (0, first.size, second.offset)
     assert (first.store_time_ms, second.store_time_ms) == (NOW_MS, NOW_MS + 5)
     assert log.read(first.offset, first.size) is None
@@ -44,7 +59,12 @@ def test_messages_stand_one_behind_the_other_and_are_read_after_the_commit(log: 
     read = log.read(second.offset, second.size)
     assert read is not None
     stored = decode(read)
-    assert (stored.body, stored.queue_id, stored.log_offset, stored.store_host) == (b"two", 3, second.offset, HOST)
+    assert (stored.body, stored.queue_id, stored.log_offset, stored.store_host) == (
+        b"two",
+        3,
+        second.offset,
+        HOST,
+    )
     assert log.read(second.offset, second.size + 1) is None
 
 
@@ -63,8 +83,20 @@ def test_each_queue_counts_for_itself(log: CommitLog) -> None:
 
 
 def test_prepared_and_rolled_back_messages_take_no_place_in_their_queue(log: CommitLog) -> None:
-    kinds = [TransactionType.NONE, TransactionType.PREPARED, TransactionType.COMMIT, TransactionType.ROLLBACK, TransactionType.NONE]
-    assert [log.append(message(sys_flag=kind), NOW_MS).queue_offset for kind in kinds] == [0, 0, 1, 0, 2]
+    kinds = [
+        TransactionType.NONE,
+        TransactionType.PREPARED,
+        TransactionType.COMMIT,
+        TransactionType.ROLLBACK,
+        TransactionType.NONE,
+    ]
+    assert [log.append(message(sys_flag=kind), NOW_MS).queue_offset for kind in kinds] == [
+        0,
+        0,
+        1,
+        0,
+        2,
+    ]
 
 
 def test_an_inner_batch_takes_as_many_places_as_it_has_messages(log: CommitLog) -> None:
@@ -79,9 +111,11 @@ def test_an_inner_batch_takes_as_many_places_as_it_has_messages(log: CommitLog) 
 
 
 @pytest.mark.parametrize("count", ["", "0", "-1", "32768", "many"])
-def test_an_inner_batch_that_does_not_say_how_many_it_holds_is_refused(count: str, log: CommitLog) -> None:
+def test_an_inner_batch_that_does_not_say_how_many_it_holds_is_refused(
+    count: str, log: CommitLog
+) -> None:
     inner = message(sys_flag=0xC0, properties=properties.encode({properties.INNER_NUM: count}))
-    with pytest.raises(MessageIllegal, match="INNER_NUM is between 1 and 32767"):
+    with pytest.raises(InvalidMessageError, match="INNER_NUM is between 1 and 32767"):
         log.append(inner, NOW_MS)
     assert inner.properties == properties.encode({properties.INNER_NUM: count})
 
@@ -93,7 +127,9 @@ def test_store_times_do_not_go_back_with_the_wall_clock(log: CommitLog) -> None:
     assert log.last_store_time_ms == NOW_MS + 3
 
 
-def test_a_file_is_closed_by_a_blank_when_no_room_for_another_blank_would_be_left(tmp_path: Path) -> None:
+def test_a_file_is_closed_by_a_blank_when_no_room_for_another_blank_would_be_left(
+    tmp_path: Path,
+) -> None:
     for left in (7, 8):
         log = loaded_log(tmp_path / str(left))
         big = message(bytes(FILE_SIZE - RECORD - left - record_size(message(b""), HOST)))
@@ -106,7 +142,9 @@ def test_a_file_is_closed_by_a_blank_when_no_room_for_another_blank_would_be_lef
         else:
             assert place.offset == FILE_SIZE
             blank = bytes(log.files.files[0].view()[RECORD : RECORD + 16])
-            assert blank == (FILE_SIZE - RECORD).to_bytes(4, "big") + MAGIC_BLANK.to_bytes(4, "big") + bytes(8)
+            assert blank == (FILE_SIZE - RECORD).to_bytes(4, "big") + MAGIC_BLANK.to_bytes(
+                4, "big"
+            ) + bytes(8)
         assert len(bodies(log)) == 2
 
 
@@ -114,7 +152,11 @@ def test_a_batch_of_messages_is_not_divided_between_files(log: CommitLog) -> Non
     fit = (FILE_SIZE - 8) // RECORD
     append(log, fit - 2)
     places = log.append_batch([message() for _ in range(3)], NOW_MS)
-    assert [place.offset for place in places] == [FILE_SIZE, FILE_SIZE + RECORD, FILE_SIZE + 2 * RECORD]
+    assert [place.offset for place in places] == [
+        FILE_SIZE,
+        FILE_SIZE + RECORD,
+        FILE_SIZE + 2 * RECORD,
+    ]
     assert [place.queue_offset for place in places] == [fit - 2, fit - 1, fit]
     log.commit()
     assert len(bodies(log)) == fit + 1
@@ -130,24 +172,37 @@ def test_one_commit_writes_each_touched_file_once(tmp_path: Path) -> None:
     assert (disk.calls["pwrite"], len(log.files.files)) == (4, 4)
 
 
-def test_what_breaks_a_limit_is_refused_with_size_and_limit_and_changes_nothing(log: CommitLog) -> None:
+def test_what_breaks_a_limit_is_refused_with_size_and_limit_and_changes_nothing(
+    log: CommitLog,
+) -> None:
     for bad, text in [
         (message(bytes(FILE_SIZE + 1)), f"body of {FILE_SIZE + 1} bytes: at most {FILE_SIZE}"),
         (message(topic=b"t" * 128), "topic of 128 bytes: between 1 and 127"),
         (message(properties=bytes(32768)), "properties of 32768 bytes: at most 32767"),
-        (message(bytes(FILE_SIZE - RECORD)), f"{FILE_SIZE - 5} bytes for a commit log whose files have {FILE_SIZE}, 8 of them reserved"),
+        (
+            message(bytes(FILE_SIZE - RECORD)),
+            (
+                f"{FILE_SIZE - 5} bytes for a commit log whose files have {FILE_SIZE}, 8 of them"
+                " reserved"
+            ),
+        ),
     ]:
-        with pytest.raises(MessageIllegal, match=text):
+        with pytest.raises(InvalidMessageError, match=text):
             log.append(bad, NOW_MS)
-    with pytest.raises(MessageIllegal, match=rf"70 records of \d+ bytes together: at most {2 * FILE_SIZE}; send fewer"):
+    with pytest.raises(
+        InvalidMessageError,
+        match=rf"70 records of \d+ bytes together: at most {2 * FILE_SIZE}; send fewer",
+    ):
         log.append_batch([message(bytes(50)) for _ in range(70)], NOW_MS)
-    with pytest.raises(MessageIllegal, match="body of"):
+    with pytest.raises(InvalidMessageError, match="body of"):
         log.append_batch([message(), message(bytes(FILE_SIZE + 1))], NOW_MS)
     assert place_of(log.append(message(), NOW_MS)) == (0, RECORD, 0, NOW_MS)
 
 
 def test_the_buffer_grows_for_a_large_message_and_shrinks_again(tmp_path: Path) -> None:
-    log = new_log(tmp_path, commit_log_file_size=1 << 20, batch_size_max=10_000, limits=RecordLimits())
+    log = new_log(
+        tmp_path, commit_log_file_size=1 << 20, batch_size_max=10_000, limits=RecordLimits()
+    )
     full = [log.is_batch_full]
     log.append(message(bytes(300_000)), NOW_MS)
     full.append(log.is_batch_full)
@@ -181,7 +236,9 @@ def test_a_commit_that_fails_leaves_the_log_as_it_was_and_a_later_one_succeeds(
     for number in range(FILE_SIZE // RECORD):
         log.append(message(b"lost!", queue_id=number % 2), NOW_MS + 50)
     disk.fail(kind, error, after=after if kind == "pwrite" else 0, partial_bytes=partial_bytes)
-    with pytest.raises(WriteFailed, match=rf"could not be written at {before[0]}: .*; nothing of it was kept") as caught:
+    with pytest.raises(
+        WriteFailedError, match=rf"could not be written at {before[0]}: .*; nothing of it was kept"
+    ) as caught:
         log.commit()
     assert isinstance(caught.value.__cause__, OSError)
     assert (log.end_offset, log.flushed_offset, log.last_store_time_ms, dict(log.offsets)) == before
@@ -193,10 +250,14 @@ def test_a_commit_that_fails_leaves_the_log_as_it_was_and_a_later_one_succeeds(
     log.commit()
     assert len(bodies(log)) == 6
     log.files.close()
-    assert bodies(loaded_log(tmp_path))[5:] == [b"kept!"], "nothing of the failed batch comes back after a crash"
+    assert bodies(loaded_log(tmp_path))[5:] == [b"kept!"], (
+        "nothing of the failed batch comes back after a crash"
+    )
 
 
-def test_what_a_failed_commit_left_is_cleared_before_the_next_even_if_that_takes_several_tries(tmp_path: Path) -> None:
+def test_what_a_failed_commit_left_is_cleared_before_the_next_even_if_that_takes_several_tries(
+    tmp_path: Path,
+) -> None:
     disk = FaultyDisk(ProcessFiles(), tmp_path)
     log = new_log(tmp_path, disk)
     append(log, 2)
@@ -204,10 +265,12 @@ def test_what_a_failed_commit_left_is_cleared_before_the_next_even_if_that_takes
         log.append(message(b"lost!"), NOW_MS)
     disk.fail("pwrite", errno.EIO, partial_bytes=4 * RECORD)
     disk.fail("clear", errno.EIO, times=3)
-    with pytest.raises(WriteFailed, match=r"could not be cleared .* may come back if the broker ends before"):
+    with pytest.raises(
+        WriteFailedError, match=r"could not be cleared .* may reappear if the broker ends before"
+    ):
         log.commit()
     log.append(message(b"never"), NOW_MS)
-    with pytest.raises(WriteFailed):
+    with pytest.raises(WriteFailedError):
         log.commit()
     append(log, 1)
     assert len(bodies(log)) == 3
@@ -217,7 +280,9 @@ def test_what_a_failed_commit_left_is_cleared_before_the_next_even_if_that_takes
     assert len(bodies(again)) == 3
 
 
-def test_a_failed_flush_makes_the_log_read_only_for_good_and_keeps_the_reason(tmp_path: Path) -> None:
+def test_a_failed_flush_makes_the_log_read_only_for_good_and_keeps_the_reason(
+    tmp_path: Path,
+) -> None:
     disk = FaultyDisk(ProcessFiles(), tmp_path)
     log = new_log(tmp_path, disk)
     append(log, 3)
@@ -226,23 +291,32 @@ def test_a_failed_flush_makes_the_log_read_only_for_good_and_keeps_the_reason(tm
     log.end_flush(job, OSError(errno.EIO, "Input/output error"))
     assert log.read_only_reason is not None
     assert "Input/output error" in log.read_only_reason
-    for attempt in (lambda: log.append(message(), NOW_MS), lambda: log.append_batch([message()], NOW_MS), log.flush):
-        with pytest.raises(StoreReadOnly, match=r"flushing the commit log failed at 0: .*start the broker again"):
+    for attempt in (
+        lambda: log.append(message(), NOW_MS),
+        lambda: log.append_batch([message()], NOW_MS),
+        log.flush,
+    ):
+        with pytest.raises(
+            StoreReadOnlyError,
+            match=r"flushing the commit log failed at 0: .*restart the broker",
+        ):
             attempt()
     assert (log.flushed_offset, log.begin_flush()) == (0, None)
     assert len(bodies(log)) == 3, "what is there can be read"
 
 
-def test_a_commit_whose_leftovers_cannot_be_synced_away_makes_the_log_read_only(tmp_path: Path) -> None:
+def test_a_commit_whose_leftovers_cannot_be_synced_away_makes_the_log_read_only(
+    tmp_path: Path,
+) -> None:
     disk = FaultyDisk(ProcessFiles(), tmp_path)
     log = new_log(tmp_path, disk)
     append(log, 2)
     log.append(message(), NOW_MS)
     disk.fail("pwrite", errno.ENOSPC, partial_bytes=50)
     disk.fail("fdatasync", errno.EIO)
-    with pytest.raises(WriteFailed, match="No space left"):
+    with pytest.raises(WriteFailedError, match="No space left"):
         log.commit()
-    with pytest.raises(StoreReadOnly):
+    with pytest.raises(StoreReadOnlyError):
         log.append(message(), NOW_MS)
     assert len(bodies(log)) == 2
 
@@ -254,7 +328,7 @@ def test_a_flush_here_and_now_that_fails_is_not_tried_again(tmp_path: Path) -> N
     disk.fail("fdatasync", errno.EIO)
     synced = disk.calls["fdatasync"]
     for _ in range(3):
-        with pytest.raises(StoreReadOnly):
+        with pytest.raises(StoreReadOnlyError):
             log.flush()
     assert (disk.calls["fdatasync"], log.flushed_offset) == (synced + 1, 0)
 
@@ -271,13 +345,16 @@ def test_a_scan_says_where_it_stopped_and_why(log: CommitLog) -> None:
     log.files.files[0].pwrite(5 * RECORD + 90, b"X")
     scan, _ = contents(log)
     assert scan.offset == 5 * RECORD
-    assert scan.problem == f"no record at {5 * RECORD}: its body does not have the checksum that was stored"
+    assert (
+        scan.problem
+        == f"no record at {5 * RECORD}: its body does not have the checksum that was stored"
+    )
     assert len(list(log.scan(LogOffset(0), check_body=False))) == 50
 
     log.files.files[0].pwrite(2 * RECORD, bytes(log.files.files[0].view()[:RECORD]))
     scan, _ = contents(log)
     assert scan.offset == 2 * RECORD
-    assert scan.problem == f"the record at {2 * RECORD} says that it is at 0"
+    assert scan.problem == f"the record at {2 * RECORD} states the offset 0"
 
 
 def test_a_log_that_was_cut_forgets_what_was_behind(log: CommitLog) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.common.errors import StoreError, WriteFailed
-from orbitmq.store.consume_queue import ENTRY, ENTRY_SIZE, Boundary, ConsumeQueue, Entry
+from orbitmq.common.errors import StoreError, WriteFailedError
+from orbitmq.store.consume_queue import ENTRY, ENTRY_SIZE, Boundary, ConsumeQueue, Entry, edge
 from orbitmq.store.consume_queue_ext import ConsumeQueueExt, ExtUnit
 from orbitmq.store.entry_queue import whole_entries
 from orbitmq.store.entry_scan import FILLER_SIZE
@@ -18,7 +18,7 @@ from orbitmq.store.open_files import OpenFiles
 from orbitmq.store.queue_files import QueueFiles
 from orbitmq.store.types import LogOffset, QueueOffset, StoreTimeMs
 from orbitmq.testing.faulty_disk import FaultyDisk
-from process_files import ProcessFiles
+from support.common.process_files import ProcessFiles
 
 PER_FILE = 5
 FILE_SIZE = PER_FILE * ENTRY_SIZE
@@ -26,9 +26,15 @@ SIZE = 100  # of every record
 NO_END = 1 << 62
 
 
-def make_queue(folder: Path, layer: FileLayer | None = None, ext_file_size: int = 0) -> ConsumeQueue:
+def make_queue(
+    folder: Path, layer: FileLayer | None = None, ext_file_size: int = 0
+) -> ConsumeQueue:
     files = OpenFiles(layer or ProcessFiles())
-    ext = ConsumeQueueExt(QueueFiles(files, str(folder / "ext"), ext_file_size)) if ext_file_size else None
+    ext = (
+        ConsumeQueueExt(QueueFiles(files, str(folder / "ext"), ext_file_size))
+        if ext_file_size
+        else None
+    )
     return ConsumeQueue(QueueFiles(files, str(folder / "queue"), FILE_SIZE), ext)
 
 
@@ -73,7 +79,9 @@ def test_entries_are_read_when_they_are_committed_and_over_files(tmp_path: Path)
     assert offsets(queue) == list(range(12))
     assert names(tmp_path) == [0, 5, 10]
     span = queue.entries(QueueOffset(3), 8)
-    assert [log_offset // SIZE for log_offset, _, _ in ENTRY.iter_unpack(span)] == list(range(3, 11))
+    assert [log_offset // SIZE for log_offset, _, _ in ENTRY.iter_unpack(span)] == list(
+        range(3, 11)
+    )
     assert len(queue.entries(QueueOffset(10), 100)) == 2 * ENTRY_SIZE
     assert queue.entries(QueueOffset(12), 1) == b""
 
@@ -101,7 +109,9 @@ def test_a_record_that_was_put_before_is_passed_over(tmp_path: Path) -> None:
     assert offsets(queue) == list(range(7))
 
 
-def test_an_offset_that_has_an_entry_is_passed_over_even_if_its_record_is_new(tmp_path: Path) -> None:
+def test_an_offset_that_has_an_entry_is_passed_over_even_if_its_record_is_new(
+    tmp_path: Path,
+) -> None:
     queue = filled(tmp_path, 4)
     queue.put(1000, SIZE, 0, 2)
     queue.commit()
@@ -149,13 +159,17 @@ def test_a_gap_of_more_than_a_file_is_filled_too(tmp_path: Path) -> None:
     put(queue, range(19, 20))
     queue.commit()
     assert queue.max_offset == 20
-    assert [queue.get(QueueOffset(offset)) for offset in (3, 18)] == [Entry(LogOffset(3 * SIZE), FILLER_SIZE, 0)] * 2
+    assert [queue.get(QueueOffset(offset)) for offset in (3, 18)] == [
+        Entry(LogOffset(3 * SIZE), FILLER_SIZE, 0)
+    ] * 2
     assert queue.get(QueueOffset(19)) == Entry(LogOffset(19 * SIZE), SIZE, 1019)
 
 
 @pytest.mark.parametrize("after", range(5))
 @pytest.mark.parametrize("kind", ["pwrite", "truncate", "sync_dir", "open", "fdatasync"])
-def test_what_the_disk_does_not_take_can_be_put_again(tmp_path: Path, kind: str, after: int) -> None:
+def test_what_the_disk_does_not_take_can_be_put_again(
+    tmp_path: Path, kind: str, after: int
+) -> None:
     disk = FaultyDisk(ProcessFiles(), tmp_path)
     queue = make_queue(tmp_path, disk)
     put(queue, range(5))
@@ -163,10 +177,15 @@ def test_what_the_disk_does_not_take_can_be_put_again(tmp_path: Path, kind: str,
     disk.fail(kind, errno.ENOSPC, after=after, times=2, partial_bytes=30 if kind == "pwrite" else 0)
     for _ in range(3):
         put(queue, range(23))  # four more files
-        with suppress(WriteFailed):
+        with suppress(WriteFailedError):
             queue.commit()
             break
-        assert (queue.max_offset, queue.next_offset, queue.max_physical_offset, names(tmp_path)) == (5, 5, 5 * SIZE, [0])
+        assert (
+            queue.max_offset,
+            queue.next_offset,
+            queue.max_physical_offset,
+            names(tmp_path),
+        ) == (5, 5, 5 * SIZE, [0])
     disk.heal()
     put(queue, range(23))
     queue.commit()
@@ -176,7 +195,15 @@ def test_what_the_disk_does_not_take_can_be_put_again(tmp_path: Path, kind: str,
 
 def test_the_minimum_is_the_first_entry_whose_record_the_log_still_has(tmp_path: Path) -> None:
     queue = filled(tmp_path, 12)
-    for log_min, expected in ((0, 0), (1, 1), (SIZE, 1), (7 * SIZE - 1, 7), (7 * SIZE, 7), (3 * SIZE, 7), (100 * SIZE, 12)):
+    for log_min, expected in (
+        (0, 0),
+        (1, 1),
+        (SIZE, 1),
+        (7 * SIZE - 1, 7),
+        (7 * SIZE, 7),
+        (3 * SIZE, 7),
+        (100 * SIZE, 12),
+    ):
         queue.correct_min(log_min)
         assert queue.min_offset == expected
     assert queue.entries(QueueOffset(11), 1) == b""
@@ -204,13 +231,19 @@ def test_files_whose_records_are_all_gone_are_removed_but_never_the_last(tmp_pat
 
 
 @pytest.mark.parametrize("kept", range(13))
-def test_a_log_that_lost_its_end_takes_its_entries_with_it_for_good(tmp_path: Path, kept: int) -> None:
+def test_a_log_that_lost_its_end_takes_its_entries_with_it_for_good(
+    tmp_path: Path, kept: int
+) -> None:
     queue = filled(tmp_path, 12)
     queue.truncate_physical(kept * SIZE)
     for each in (queue, reopened(tmp_path)):
         assert offsets(each) == list(range(min(kept, 12)))
         assert each.max_physical_offset == min(kept, 12) * SIZE
-    content = b"".join(path.read_bytes() for path in sorted((tmp_path / "queue").iterdir())) if kept else b""
+    content = (
+        b"".join(path.read_bytes() for path in sorted((tmp_path / "queue").iterdir()))
+        if kept
+        else b""
+    )
     assert not content[min(kept, 12) * ENTRY_SIZE :].strip(b"\0")
     put(queue, range(12))
     queue.commit()
@@ -218,7 +251,9 @@ def test_a_log_that_lost_its_end_takes_its_entries_with_it_for_good(tmp_path: Pa
 
 
 @pytest.mark.parametrize("log_end", range(0, 13 * SIZE, SIZE // 2))
-def test_entries_of_records_that_the_log_has_not_are_cut_at_the_start(tmp_path: Path, log_end: int) -> None:
+def test_entries_of_records_that_the_log_has_not_are_cut_at_the_start(
+    tmp_path: Path, log_end: int
+) -> None:
     filled(tmp_path, 12)
     queue = reopened(tmp_path, log_end)
     assert offsets(queue) == list(range(min(log_end // SIZE, 12)))
@@ -261,7 +296,9 @@ def test_an_entry_that_cannot_be_one_ends_the_queue(tmp_path: Path, damage: byte
     assert offsets(reopened(tmp_path)) == list(range(12))
 
 
-def test_an_empty_last_file_is_removed_and_other_lengths_and_gaps_are_errors(tmp_path: Path) -> None:
+def test_an_empty_last_file_is_removed_and_other_lengths_and_gaps_are_errors(
+    tmp_path: Path,
+) -> None:
     filled(tmp_path, 12)
     (tmp_path / "queue" / f"{15 * ENTRY_SIZE:020}").touch()
     (tmp_path / "queue" / "notes").touch()
@@ -288,7 +325,13 @@ def test_a_queue_that_was_destroyed_has_no_folder_and_begins_anew(tmp_path: Path
 
 
 def test_a_file_holds_whole_entries() -> None:
-    assert [whole_entries(size, ENTRY_SIZE) for size in (1, 20, 50, 60, 2000)] == [20, 20, 60, 60, 2000]
+    assert [whole_entries(size, ENTRY_SIZE) for size in (1, 20, 50, 60, 2000)] == [
+        20,
+        20,
+        60,
+        60,
+        2000,
+    ]
 
 
 class TestOffsetByTime:
@@ -296,7 +339,14 @@ class TestOffsetByTime:
 
     TIMES = (10, 10, 20, 30, 30, 30, 30, 40, 50, 50, 60, 60, 80)
 
-    def search(self, folder: Path, time_ms: int, boundary: Boundary, log_min: int = 0, times: tuple[int, ...] = TIMES) -> int:
+    def search(
+        self,
+        folder: Path,
+        time_ms: int,
+        boundary: Boundary,
+        log_min: int = 0,
+        times: tuple[int, ...] = TIMES,
+    ) -> int:
         queue = filled(folder, len(times))
         queue.correct_min(log_min * SIZE)
 
@@ -304,7 +354,9 @@ class TestOffsetByTime:
             assert size == SIZE
             return times[log_offset // SIZE] if log_offset >= log_min * SIZE else -1
 
-        return queue.offset_by_time(StoreTimeMs(time_ms), boundary, store_time_of, LogOffset(log_min * SIZE))
+        return queue.offset_by_time(
+            StoreTimeMs(time_ms), boundary, store_time_of, LogOffset(log_min * SIZE)
+        )
 
     @pytest.mark.parametrize(
         ("time_ms", "lower", "upper"),
@@ -314,7 +366,11 @@ class TestOffsetByTime:
             (15, 2, 1),
             (20, 2, 2),
             (29, 3, 2),
-            (30, 3, 6),  # an equal run, within each file: LOWER finds it in the first, UPPER in the second
+            (
+                30,
+                3,
+                6,
+            ),  # an equal run, within each file: LOWER finds it in the first, UPPER in the second
             (31, 7, 6),
             (40, 7, 7),
             (50, 8, 9),
@@ -335,6 +391,17 @@ class TestOffsetByTime:
         assert self.search(tmp_path / "c", 45, Boundary.LOWER, log_min=7) == 8
         assert self.search(tmp_path / "d", 50, Boundary.LOWER, log_min=7) == 8
 
+    @pytest.mark.parametrize("limit", [0, 100_000, 50_000])
+    def test_of_thousands_of_records_of_one_time_looks_at_few(self, limit: int) -> None:
+        looked_at: list[int] = []
+
+        def is_inside(number: int) -> bool:
+            looked_at.append(number)
+            return 3 <= number <= 99_990
+
+        assert edge(50_000, limit, is_inside) == min(max(limit, 3), 99_990)
+        assert len(looked_at) <= 17
+
     def test_is_the_end_when_all_records_are_gone(self, tmp_path: Path) -> None:
         assert self.search(tmp_path / "a", 30, Boundary.LOWER, log_min=13) == 13
         assert self.search(tmp_path / "b", 30, Boundary.UPPER, log_min=13) == 13
@@ -346,7 +413,12 @@ class TestOffsetByTime:
     def test_of_a_record_that_cannot_be_read_is_the_minimum(self, tmp_path: Path) -> None:
         queue = filled(tmp_path, 5)
         times = {0: 10, 1: 20, 2: -1, 3: 30, 4: 40}
-        found = queue.offset_by_time(StoreTimeMs(25), Boundary.LOWER, lambda offset, size: times[offset // SIZE], LogOffset(0))
+        found = queue.offset_by_time(
+            StoreTimeMs(25),
+            Boundary.LOWER,
+            lambda offset, size: times[offset // SIZE],
+            LogOffset(0),
+        )
         assert found == 0
 
 
@@ -355,14 +427,23 @@ class TestExt:
 
     def put(self, queue: ConsumeQueue, offsets: range) -> None:
         for offset in offsets:
-            queue.put(offset * SIZE, SIZE, -offset, offset, store_time_ms=10_000 + offset, bits=bytes([offset]) * (offset % 7))
+            queue.put(
+                offset * SIZE,
+                SIZE,
+                -offset,
+                offset,
+                store_time_ms=10_000 + offset,
+                bits=bytes([offset]) * (offset % 7),
+            )
 
     def units(self, queue: ConsumeQueue) -> list[int]:
         found = []
         for offset in range(queue.min_offset, queue.max_offset):
             entry = queue.get(QueueOffset(offset))
             assert entry is not None
-            assert queue.ext_unit(entry.tags_code) == ExtUnit(-offset, 10_000 + offset, bytes([offset]) * (offset % 7))
+            assert queue.ext_unit(entry.tags_code) == ExtUnit(
+                -offset, 10_000 + offset, bytes([offset]) * (offset % 7)
+            )
             found.append(offset)
         return found
 
@@ -391,7 +472,9 @@ class TestExt:
         again.commit()
         assert self.units(again) == list(range(14))
 
-    def test_units_of_entries_whose_records_are_gone_are_removed_by_file(self, tmp_path: Path) -> None:
+    def test_units_of_entries_whose_records_are_gone_are_removed_by_file(
+        self, tmp_path: Path
+    ) -> None:
         queue = make_queue(tmp_path, ext_file_size=64)
         self.put(queue, range(12))
         queue.commit()

@@ -1,7 +1,8 @@
 """A disk that refuses, at each call of a fixed life of a store: L4 of the fault ladder.
 
-Whatever call fails, the store says so with an error of its own that has the reason, keeps what it acknowledged, makes nothing up, and works
-again when the disk does; but for a failed sync of the log: then it takes nothing more until it is opened again.
+Whatever call fails, the store says so with an error of its own that has the reason, keeps what it
+acknowledged, makes nothing up, and works again when the disk does; but for a failed sync of the
+log: then it takes nothing more until it is opened again.
 """
 
 from __future__ import annotations
@@ -18,18 +19,27 @@ import pytest
 
 from crash import store_load
 from crash.store_verify import Place, Report, differences, look
-from index_room import UnsyncedLayer
-from orbitmq.common.errors import OrbitError, StoreError, StoreReadOnly
+from orbitmq.common.errors import OrbitError, StoreError, StoreReadOnlyError
 from orbitmq.store.config import FlushMode, StoreConfig
-from orbitmq.store.group_commit import Outcome
+from orbitmq.store.flush.group_commit import Outcome
 from orbitmq.store.index_file import IndexShape
 from orbitmq.store.log_batch import Appended
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.types import QueueKey, QueueOffset
 from orbitmq.testing.faulty_disk import FaultyDisk
 from orbitmq.testing.manual_clock import ManualClock
+from support.store.indexes import UnsyncedLayer
 
-BATCHES = (1, 7, 3, 12, 1, 12, 12, 5)  # the log, each queue and the index begin a second file on the way
+BATCHES = (
+    1,
+    7,
+    3,
+    12,
+    1,
+    12,
+    12,
+    5,
+)  # the log, each queue and the index begin a second file on the way
 TRIES = 4
 
 
@@ -38,9 +48,13 @@ class _Ended(Exception):
 
 
 class Scenario:
-    """Open, write, flush, stop, open and write again, on a disk where one call fails; each step is tried again until it succeeds."""
+    """Open, write, flush, stop, open and write again, on a disk where one call fails; each step is
+    tried again until it succeeds.
+    """
 
-    def __init__(self, root: Path, mode: FlushMode = FlushMode.ASYNC, *, ends_when_damaged: bool = False) -> None:
+    def __init__(
+        self, root: Path, mode: FlushMode = FlushMode.ASYNC, *, ends_when_damaged: bool = False
+    ) -> None:
         root.mkdir()
         self.disk = FaultyDisk(UnsyncedLayer(), root)
         self.refusals: list[str] = []
@@ -53,7 +67,9 @@ class Scenario:
         self._store = self._made()
 
     def run(self) -> None:
-        """Live through all of it, or until the store must be opened again, if it is not to be then."""
+        """Live through all of it, or until the store must be opened again, if it is not to be
+        then.
+        """
         with suppress(_Ended):
             self._run()
 
@@ -88,7 +104,12 @@ class Scenario:
         return report
 
     def _made(self) -> MessageStore:
-        return MessageStore(self.disk, self._clock, store_load.small(self.root, flush_mode=self._mode), store_load.HOST)
+        return MessageStore(
+            self.disk,
+            self._clock,
+            store_load.small(self.root, flush_mode=self._mode),
+            store_load.HOST,
+        )
 
     def _open(self) -> None:
         self._store = self._made()
@@ -103,24 +124,35 @@ class Scenario:
         store.tick()
         first = self.attempted
         self.attempted += count
-        batch = [(number, store.append(store_load.message(number))) for number in range(first, first + count)]
+        batch = [
+            (number, store.append(store_load.message(number)))
+            for number in range(first, first + count)
+        ]
         store.commit()
         if self._mode is FlushMode.ASYNC:
             self._acknowledge(batch)
         else:
-            store.when_safe(batch[-1][1].end, lambda outcome: self._acknowledge(batch) if outcome is Outcome.DONE else None)
+            store.when_durable(
+                batch[-1][1].end,
+                lambda outcome: self._acknowledge(batch) if outcome is Outcome.DONE else None,
+            )
 
     def _acknowledge(self, batch: list[tuple[int, Appended]]) -> None:
-        self.acknowledged.update((number, (store_load.queue_of(number), int(appended.queue_offset))) for number, appended in batch)
+        self.acknowledged.update(
+            (number, (store_load.queue_of(number), int(appended.queue_offset)))
+            for number, appended in batch
+        )
 
     def _try(self, step: Callable[[], None]) -> None:
-        """Do it, again and again while the store refuses; a store that says that it has to be opened again is."""
+        """Do it, again and again while the store refuses; a store that says that it has to be
+        opened again is.
+        """
         for _ in range(TRIES):
             try:
                 step()
             except OrbitError as error:
                 self.refusals.append(str(error))
-                if "start the broker again" in str(error) and step != self._open:
+                if "restart the broker" in str(error) and step != self._open:
                     if self._ends_when_damaged:
                         raise _Ended from error
                     self._restart()
@@ -168,12 +200,23 @@ def test_whatever_call_fails_nothing_acknowledged_is_lost_and_the_store_works_ag
         scenario.disk.fail(kind, error, after=number, partial_bytes=partial_bytes)
         scenario.run()
         for refusal in scenario.refusals:
-            assert os.strerror(error) in refusal or "see the log for the reason" in refusal, (number, refusal)
+            assert os.strerror(error) in refusal or "see the log for the reason" in refusal, (
+                number,
+                refusal,
+            )
         report = scenario.look(scenario.root)
-        assert (report.lost, report.duplicated, report.reordered, report.phantom, report.gaps) == (0, 0, 0, 0, 0), (number, report.line())
+        assert (report.lost, report.duplicated, report.reordered, report.phantom, report.gaps) == (
+            0,
+            0,
+            0,
+            0,
+            0,
+        ), (number, report.line())
 
 
-def test_a_failed_sync_never_becomes_an_acknowledgement_not_even_if_the_power_goes_then(calls: dict[str, int], tmp_path: Path) -> None:
+def test_a_failed_sync_never_becomes_an_acknowledgement_not_even_if_the_power_goes_then(
+    calls: dict[str, int], tmp_path: Path
+) -> None:
     for number in range(0, calls["fdatasync"] + 2, 2):
         scenario = Scenario(tmp_path / str(number), FlushMode.SYNC, ends_when_damaged=True)
         scenario.disk.fail("fdatasync", errno.EIO, after=number)
@@ -184,7 +227,9 @@ def test_a_failed_sync_never_becomes_an_acknowledgement_not_even_if_the_power_go
         assert (report.lost, report.phantom) == (0, 0), (number, report.line())
 
 
-def test_a_log_that_could_not_be_synced_takes_nothing_more_and_says_why_until_it_is_opened_again(tmp_path: Path) -> None:
+def test_a_log_that_could_not_be_synced_takes_nothing_more_and_says_why_until_it_is_opened_again(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "store").mkdir()
     disk = FaultyDisk(UnsyncedLayer(), tmp_path / "store")
     store = MessageStore(disk, ManualClock(), store_load.small(tmp_path / "store"), store_load.HOST)
@@ -196,9 +241,11 @@ def test_a_log_that_could_not_be_synced_takes_nothing_more_and_says_why_until_it
     disk.heal()
     assert store.log.read_only_reason is not None
     for _ in range(2):
-        with pytest.raises(StoreReadOnly, match="start the broker again"):
+        with pytest.raises(StoreReadOnlyError, match="restart the broker"):
             store.put(store_load.message(1))
-    assert store.reads.get(store_load.queue_of(0), QueueOffset(0), count_max=1).record_count == 1, "what is there can still be read"
+    assert store.reads.get(store_load.queue_of(0), QueueOffset(0), count_max=1).record_count == 1, (
+        "what is there can still be read"
+    )
     store.close()
     again = MessageStore(disk, ManualClock(), store_load.small(tmp_path / "store"), store_load.HOST)
     assert not again.open().clean
@@ -206,10 +253,17 @@ def test_a_log_that_could_not_be_synced_takes_nothing_more_and_says_why_until_it
     again.close()
 
 
-def test_who_waits_for_a_disk_that_hangs_is_told_after_the_time_that_is_configured(tmp_path: Path) -> None:
+def test_who_waits_for_a_disk_that_hangs_is_told_after_the_time_that_is_configured(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "store").mkdir()
     disk, clock = FaultyDisk(UnsyncedLayer(), tmp_path / "store"), ManualClock()
-    sync = StoreConfig(root=tmp_path / "store", commit_log_file_size=1 << 20, flush_mode=FlushMode.SYNC, sync_flush_timeout_ms=700)
+    sync = StoreConfig(
+        root=tmp_path / "store",
+        commit_log_file_size=1 << 20,
+        flush_mode=FlushMode.SYNC,
+        sync_flush_timeout_ms=700,
+    )
     store = MessageStore(disk, clock, sync, store_load.HOST)
     store.open()
     for number in range(20):
@@ -223,7 +277,7 @@ def test_who_waits_for_a_disk_that_hangs_is_told_after_the_time_that_is_configur
 
     disk.stall("fdatasync", hang)
     outcomes: list[Outcome] = []
-    store.when_safe(store.put(store_load.message(20)).end, outcomes.append)
+    store.when_durable(store.put(store_load.message(20)).end, outcomes.append)
     assert hanging.wait(30), "the flusher is at work"
     clock.advance_ms(699)
     store.tick()
@@ -237,11 +291,17 @@ def test_who_waits_for_a_disk_that_hangs_is_told_after_the_time_that_is_configur
     store.close()
 
 
-def test_while_the_disk_hangs_in_a_sync_messages_are_taken_and_read_and_only_who_asked_waits(tmp_path: Path) -> None:
+def test_while_the_disk_hangs_in_a_sync_messages_are_taken_and_read_and_only_who_asked_waits(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "store").mkdir()
     disk = FaultyDisk(UnsyncedLayer(), tmp_path / "store")
     clock = ManualClock()
-    large = replace(StoreConfig(root=tmp_path / "store"), commit_log_file_size=1 << 20, index_shape=IndexShape(slots=31, entries=1000))
+    large = replace(
+        StoreConfig(root=tmp_path / "store"),
+        commit_log_file_size=1 << 20,
+        index_shape=IndexShape(slots=31, entries=1000),
+    )
     store = MessageStore(disk, clock, large, store_load.HOST)
     store.open()
     for number in range(20):
@@ -255,14 +315,16 @@ def test_while_the_disk_hangs_in_a_sync_messages_are_taken_and_read_and_only_who
 
     disk.stall("fdatasync", hang)
     outcomes: list[Outcome] = []
-    store.when_safe(store.put(store_load.message(20)).end, outcomes.append)
+    store.when_durable(store.put(store_load.message(20)).end, outcomes.append)
     assert hanging.wait(30), "the flusher is at work"
     for number in range(21, 40):
         store.put(store_load.message(number))
         clock.advance_ms(25)
         store.tick()
     key = QueueKey("orders", 0)
-    assert store.reads.get(key, QueueOffset(0), count_max=32).record_count == sum(store_load.queue_of(n) == key for n in range(40))
+    assert store.reads.get(key, QueueOffset(0), count_max=32).record_count == sum(
+        store_load.queue_of(n) == key for n in range(40)
+    )
     assert outcomes == []
     go_on.set()
     disk.heal()

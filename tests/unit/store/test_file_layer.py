@@ -40,7 +40,9 @@ def test_what_is_written_is_read_and_shows_in_the_mapping(tmp_path: Path, descri
     assert LAYER.size(tmp_path / "file") == 10_000
 
 
-def test_a_write_that_the_disk_takes_in_parts_ends_in_the_reason_when_it_cannot_go_on(tmp_path: Path, descriptor: int) -> None:
+def test_a_write_that_the_disk_takes_in_parts_ends_in_the_reason_when_it_cannot_go_on(
+    tmp_path: Path, descriptor: int
+) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))

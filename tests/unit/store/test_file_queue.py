@@ -12,7 +12,7 @@ import pytest
 from orbitmq.common.errors import StoreError
 from orbitmq.store.file_queue import FileQueue, file_name
 from orbitmq.testing.faulty_disk import FaultyDisk
-from process_files import ProcessFiles
+from support.common.process_files import ProcessFiles
 
 SIZE = 1000
 
@@ -40,10 +40,17 @@ def filled(folder: Path, end: int) -> FileQueue:
     return queue
 
 
-def test_a_new_queue_makes_its_folder_and_files_of_full_length_that_take_no_space(tmp_path: Path) -> None:
+def test_a_new_queue_makes_its_folder_and_files_of_full_length_that_take_no_space(
+    tmp_path: Path,
+) -> None:
     queue = queue_in(tmp_path / "a" / "b")
     queue.load()
-    assert (queue.first_offset, queue.end_offset, queue.flushed_offset, queue.last()) == (0, 0, 0, None)
+    assert (queue.first_offset, queue.end_offset, queue.flushed_offset, queue.last()) == (
+        0,
+        0,
+        0,
+        None,
+    )
     file = queue.roll(0)
     assert file.path.name == "0" * 20
     assert (file.path.stat().st_size, file.path.stat().st_blocks) == (SIZE, 0)
@@ -73,10 +80,15 @@ def test_an_empty_last_file_is_deleted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, SIZE - 1, SIZE + 1])
-def test_a_file_of_another_length_is_refused_with_its_name_and_the_remedy(size: int, tmp_path: Path) -> None:
+def test_a_file_of_another_length_is_refused_with_its_name_and_the_remedy(
+    size: int, tmp_path: Path
+) -> None:
     make_files(tmp_path, 0, 2000)
     make_files(tmp_path, 1000, size=size)
-    with pytest.raises(StoreError, match=rf"{file_name(1000)} has {size} bytes, every file here should have {SIZE}: configure"):
+    with pytest.raises(
+        StoreError,
+        match=rf"{file_name(1000)} has {size} bytes, every file here should have {SIZE}: configure",
+    ):
         queue_in(tmp_path).load()
 
 
@@ -114,16 +126,29 @@ def test_folders_take_turns_and_a_full_one_is_passed_over(tmp_path: Path) -> Non
     disk = FaultyDisk(ProcessFiles(), tmp_path)
     disk.ratios = dict.fromkeys(folders, 0.5)
     queue = FileQueue(disk, folders, SIZE, full_ratio=0.85)
-    assert [queue.roll(start).path.parent.name for start in (0, 1000, 2000, 3000)] == ["a", "b", "c", "a"]
+    assert [queue.roll(start).path.parent.name for start in (0, 1000, 2000, 3000)] == [
+        "a",
+        "b",
+        "c",
+        "a",
+    ]
     disk.ratios[tmp_path / "b"] = 0.9
     assert [queue.roll(start).path.parent.name for start in (4000, 5000, 6000)] == ["a", "c", "a"]
     disk.ratios = dict.fromkeys(folders, 0.9)
-    assert [queue.roll(start).path.parent.name for start in (7000, 8000)] == ["b", "c"], "all are full: they take turns again"
+    assert [queue.roll(start).path.parent.name for start in (7000, 8000)] == [
+        "b",
+        "c",
+    ], "all are full: they take turns again"
 
 
 def test_no_file_is_made_in_a_read_only_folder(tmp_path: Path) -> None:
     make_files(tmp_path / "old", 0)
-    queue = FileQueue(ProcessFiles(), [tmp_path / "old", tmp_path / "new"], SIZE, read_only_folders=[tmp_path / "old"])
+    queue = FileQueue(
+        ProcessFiles(),
+        [tmp_path / "old", tmp_path / "new"],
+        SIZE,
+        read_only_folders=[tmp_path / "old"],
+    )
     queue.load()
     assert queue.roll(1000).path.parent.name == "new"
     with pytest.raises(StoreError, match="no folder to write to"):
@@ -196,10 +221,13 @@ def test_cutting_removes_files_and_clears_what_is_behind_the_end(tmp_path: Path)
     assert names(tmp_path) == [0, 1000]
     assert (tmp_path / file_name(1000)).read_bytes() == bytes([2]) * 300 + bytes(700)
     assert (queue.end_offset, queue.flushed_offset) == (1300, 0)
-    with pytest.raises(StoreError, match=r"cannot cut .* at 2001: its files end at 2000"):
+    with pytest.raises(StoreError, match=r"cannot truncate .* at 2001: its files end at 2000"):
         queue.truncate_to(2001)
     queue.truncate_to(1000)
-    assert names(tmp_path) == [0, 1000], "a file that begins at the end is kept, as the original does"
+    assert names(tmp_path) == [
+        0,
+        1000,
+    ], "a file that begins at the end is kept, as the original does"
     queue.truncate_to(0)
     assert (names(tmp_path), queue.end_offset) == ([0], 0)
 
@@ -212,7 +240,9 @@ def test_cutting_below_the_first_file_empties_the_queue(tmp_path: Path) -> None:
     assert (names(tmp_path), queue.first_offset, queue.end_offset) == ([], 500, 500)
 
 
-def test_the_oldest_file_goes_but_not_the_one_that_holds_the_end_or_is_not_flushed(tmp_path: Path) -> None:
+def test_the_oldest_file_goes_but_not_the_one_that_holds_the_end_or_is_not_flushed(
+    tmp_path: Path,
+) -> None:
     queue = filled(tmp_path, 2500)
     assert not queue.delete_oldest(), "nothing is flushed"
     queue.flush()
@@ -272,7 +302,9 @@ def test_a_flush_covers_the_files_since_the_last_one(tmp_path: Path) -> None:
     assert (queue.flushed_offset, queue.begin_flush()) == (2510, None)
 
 
-def test_a_flush_that_was_under_way_when_the_queue_was_cut_says_nothing_of_what_follows(tmp_path: Path) -> None:
+def test_a_flush_that_was_under_way_when_the_queue_was_cut_says_nothing_of_what_follows(
+    tmp_path: Path,
+) -> None:
     queue = filled(tmp_path, 500)
     job = queue.begin_flush()
     assert job is not None
@@ -302,6 +334,9 @@ def test_files_are_read_ahead_or_not_those_to_come_too(tmp_path: Path) -> None:
     queue.write(2 * SIZE, b"x")
     queue.end_offset = 2 * SIZE + 1
     views.append(queue.view(2 * SIZE, 1))
-    assert (at_random(), None in views) == ({file_name(SIZE * number) for number in range(3)}, False)
+    assert (at_random(), None in views) == (
+        {file_name(SIZE * number) for number in range(3)},
+        False,
+    )
     queue.read_ahead(True)
     assert at_random() == set()

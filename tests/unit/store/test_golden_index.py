@@ -1,4 +1,6 @@
-"""The index files and checkpoints of real brokers: built again from their logs byte for byte, and answering as the real broker did."""
+"""The index files and checkpoints of real brokers: built again from their logs byte for byte, and
+answering as the real broker did.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import golden_stores
 from orbitmq.message import properties
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.record_write import encode
@@ -16,7 +17,8 @@ from orbitmq.store.index import Index
 from orbitmq.store.index_file import IndexShape
 from orbitmq.store.types import LogOffset
 from orbitmq.testing.manual_clock import ManualClock
-from process_files import ProcessFiles
+from support.common.process_files import ProcessFiles
+from support.store import golden_stores
 
 READ_BACK = golden_stores.read_back()
 KILLED = tuple(folder for folder in golden_stores.folders() if folder not in READ_BACK)
@@ -26,7 +28,12 @@ ALWAYS = (0, (1 << 63) - 1)
 def make_index(folder: str, index_folder: Path) -> Index:
     settings = golden_stores.settings(folder)
     shape = IndexShape(settings["maxHashSlotNum"], settings["maxIndexNum"])
-    return Index(ProcessFiles(), index_folder, ManualClock(golden_stores.records(folder)[0].store_time_ms), shape)
+    return Index(
+        ProcessFiles(),
+        index_folder,
+        ManualClock(golden_stores.records(folder)[0].store_time_ms),
+        shape,
+    )
 
 
 def put_all(index: Index, folder: str) -> None:
@@ -37,7 +44,15 @@ def put_all(index: Index, folder: str) -> None:
             message = stored.to_message()
             if "4.9.8" in folder:  # which does not index tags
                 message.properties = properties.without(message.properties, properties.TAGS)
-            size = encode(message, target, 0, stored.queue_offset, stored.log_offset, stored.store_time_ms, stored.store_host)
+            size = encode(
+                message,
+                target,
+                0,
+                stored.queue_offset,
+                stored.log_offset,
+                stored.store_time_ms,
+                stored.store_host,
+            )
             assert cursor.read(target, 0, size) == size
             index.put(cursor)
             index.commit()
@@ -47,14 +62,18 @@ def assert_all_are_found(index: Index, folder: str) -> None:
     for record in golden_stores.records(folder):
         if record.is_indexed:
             for key in record.index_keys:
-                assert record.log_offset in index.query(record.topic, key, 1000, *ALWAYS).offsets, record
+                assert record.log_offset in index.query(record.topic, key, 1000, *ALWAYS).offsets, (
+                    record
+                )
 
 
 def entries(content: bytes, folder: str) -> list[tuple[int, int]]:
     """Hash and log offset of each entry of a file."""
     count = struct.unpack_from(">i", content, 36)[0]
     entries_at = 40 + 4 * golden_stores.settings(folder)["maxHashSlotNum"]
-    return [struct.unpack_from(">iq", content, entries_at + 20 * number) for number in range(1, count)]
+    return [
+        struct.unpack_from(">iq", content, entries_at + 20 * number) for number in range(1, count)
+    ]
 
 
 def contents(index_folder: Path) -> list[bytes]:
@@ -62,9 +81,12 @@ def contents(index_folder: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("folder", READ_BACK)
-def test_index_files_built_from_the_log_are_those_of_the_original_byte_for_byte(folder: str, tmp_path: Path) -> None:
-    """But for their names. After a kill the original dropped its last file and put the last record of the one before into the next once
-    more, so that its queries find that record twice; here it is put once.
+def test_index_files_built_from_the_log_are_those_of_the_original_byte_for_byte(
+    folder: str, tmp_path: Path
+) -> None:
+    """But for their names. After a kill the original dropped its last file and put the last record
+    of the one before into the next once more, so that its queries find that record twice; here it
+    is put once.
     """
     index = make_index(folder, tmp_path)
     put_all(index, folder)
@@ -93,7 +115,11 @@ def test_key_queries_find_what_the_real_broker_found(folder: str, tmp_path: Path
             continue  # the name server did not know that topic, so the client could not ask
         hits = index.query(query["topic"], query["key"], 64, *ALWAYS)
         records = [by_offset[offset] for offset in hits.offsets]
-        confirmed = [each.log_offset for each in records if each.topic == query["topic"] and query["key"] in each.index_keys]
+        confirmed = [
+            each.log_offset
+            for each in records
+            if each.topic == query["topic"] and query["key"] in each.index_keys
+        ]
         assert sorted(confirmed) == query["physicalOffsets"], query
         assert hits.last_offset == index.end_offset
     assert queries
@@ -110,7 +136,9 @@ def test_every_key_of_every_record_is_found(folder: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("folder", KILLED)
 def test_after_a_kill_the_index_has_what_the_log_has(folder: str, tmp_path: Path) -> None:
-    """The original drops the last file; here it is kept if it is whole, and dispatching goes on where it ends."""
+    """The original drops the last file; here it is kept if it is whole, and dispatching goes on
+    where it ends.
+    """
     store = golden_stores.unpack(folder, tmp_path)
     before = contents(store / "index")
     index = make_index(folder, store / "index")
@@ -132,8 +160,14 @@ def test_checkpoints_are_read(folder: str, tmp_path: Path) -> None:
     assert records[0].store_time_ms <= checkpoint.log_time_ms <= records[-1].store_time_ms
     assert checkpoint.queues_time_ms in {0, *(record.store_time_ms for record in records)}
     assert checkpoint.index_time_ms in {0, *(record.store_time_ms for record in records)}
-    assert checkpoint.queues_offset in {0, golden_stores.log_end(folder), *(record.log_offset for record in records)}
-    assert checkpoint.min_time_ms == max(0, min(checkpoint.log_time_ms, checkpoint.queues_time_ms) - 3000)
+    assert checkpoint.queues_offset in {
+        0,
+        golden_stores.log_end(folder),
+        *(record.log_offset for record in records),
+    }
+    assert checkpoint.min_time_ms == max(
+        0, min(checkpoint.log_time_ms, checkpoint.queues_time_ms) - 3000
+    )
     checkpoint.flush()
     checkpoint.close()
     assert (store / "checkpoint").read_bytes() == before

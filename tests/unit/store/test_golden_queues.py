@@ -1,4 +1,6 @@
-"""The queues that real brokers wrote: built again from their logs byte for byte, and answering as the real broker did."""
+"""The queues that real brokers wrote: built again from their logs byte for byte, and answering as
+the real broker did.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-import golden_stores
 from orbitmq.store.batch_consume_queue import BatchEntry
 from orbitmq.store.consume_queue import ENTRY, ENTRY_SIZE, Boundary
 from orbitmq.store.consume_queue_ext import ADDRESS_BASE, is_ext_address
 from orbitmq.store.queues import Queues
 from orbitmq.store.types import LogOffset, QueueOffset, StoreTimeMs
-from process_files import ProcessFiles
+from support.common.process_files import ProcessFiles
+from support.store import golden_stores
 
 FOLDERS = golden_stores.folders()
 READ_BACK = golden_stores.read_back()
@@ -26,7 +28,11 @@ def make_queues(folder: str, root: Path) -> Queues:
         ProcessFiles(),
         root,
         file_size=settings["mappedFileSizeConsumeQueue"],
-        ext_file_size=settings["mappedFileSizeConsumeQueueExt"] if settings.get("enableConsumeQueueExt") else None,
+        ext_file_size=(
+            settings["mappedFileSizeConsumeQueueExt"]
+            if settings.get("enableConsumeQueueExt")
+            else None
+        ),
         batch_file_size=settings.get("mapperFileSizeBatchConsumeQueue", 46),
     )
 
@@ -64,7 +70,14 @@ def dispatched(folder: str, root: Path, ext_bits: dict[int, bytes]) -> Queues:
         else:
             queue = queues.plain.obtain(record.topic, record.queue_id)
             bits = ext_bits.get(record.log_offset, b"")
-            queue.put(record.log_offset, record.size, record.tags_code, record.queue_offset, record.store_time_ms, bits)
+            queue.put(
+                record.log_offset,
+                record.size,
+                record.tags_code,
+                record.queue_offset,
+                record.store_time_ms,
+                bits,
+            )
             queue.commit()
     queues.close()
     return queues
@@ -77,11 +90,17 @@ def run_of(content: dict[str, bytes], queue: str) -> bytes:
 
 def written(root: Path, kind: str) -> dict[str, bytes]:
     folder = root / kind
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("folder", READ_BACK)
-def test_queues_built_from_the_log_are_those_of_the_original_byte_for_byte(folder: str, tmp_path: Path) -> None:
+def test_queues_built_from_the_log_are_those_of_the_original_byte_for_byte(
+    folder: str, tmp_path: Path
+) -> None:
     theirs = golden_stores.content(folder, "consumequeue")
     ext = golden_stores.content(folder, "consumequeue_ext")
 
@@ -99,45 +118,74 @@ def test_queues_built_from_the_log_are_those_of_the_original_byte_for_byte(folde
         name = f"{key.topic}/{key.queue_id}"
         size = ENTRY_SIZE * (queues.plain.obtain(*key).max_offset)
         stale = folder.endswith("recovered")  # there the original leaves what it cut
-        assert run_of(ours, name)[: size if stale else None] == run_of(theirs, name)[: size if stale else None], name
+        assert (
+            run_of(ours, name)[: size if stale else None]
+            == run_of(theirs, name)[: size if stale else None]
+        ), name
     assert written(tmp_path, "consumequeue_ext") == ext
-    assert written(tmp_path, "batchconsumequeue") == golden_stores.content(folder, "batchconsumequeue")
+    assert written(tmp_path, "batchconsumequeue") == golden_stores.content(
+        folder, "batchconsumequeue"
+    )
 
 
 @pytest.mark.parametrize("folder", READ_BACK)
-def test_minimum_and_maximum_are_those_that_the_real_broker_answered(folder: str, opened: Queues) -> None:
+def test_minimum_and_maximum_are_those_that_the_real_broker_answered(
+    folder: str, opened: Queues
+) -> None:
     answered = {
-        (each["topic"], each["queueId"]): (each["minOffset"], each["maxOffset"]) for each in golden_stores.manifest(folder)["queues"]
+        (each["topic"], each["queueId"]): (each["minOffset"], each["maxOffset"])
+        for each in golden_stores.manifest(folder)["queues"]
     }
-    found = {tuple(key): (queue.min_offset, queue.max_offset) for key, queue in (*opened.plain.open_all(), *opened.batch.open_all())}
+    found = {
+        tuple(key): (queue.min_offset, queue.max_offset)
+        for key, queue in (*opened.plain.open_all(), *opened.batch.open_all())
+    }
     assert found.items() >= answered.items()
     assert all(offsets == (0, 0) for key, offsets in found.items() if key not in answered)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_store_opened_after_a_crash_has_the_entries_of_the_log_and_no_other(folder: str, opened: Queues) -> None:
-    records = [each for each in golden_stores.records(folder) if each.has_entry and not each.inner_count]
+def test_a_store_opened_after_a_crash_has_the_entries_of_the_log_and_no_other(
+    folder: str, opened: Queues
+) -> None:
+    records = [
+        each for each in golden_stores.records(folder) if each.has_entry and not each.inner_count
+    ]
     for key, queue in opened.plain.open_all():
-        expected = [each for each in records if (each.topic, each.queue_id) == key][: queue.max_offset]
+        expected = [each for each in records if (each.topic, each.queue_id) == key][
+            : queue.max_offset
+        ]
         assert len(expected) == queue.max_offset
         for record in expected:
             entry = queue.get(QueueOffset(record.queue_offset))
             assert entry is not None
             unit = queue.ext_unit(entry.tags_code)
             code = entry.tags_code if unit is None else unit.tags_code
-            assert (entry.log_offset, entry.size, code) == (record.log_offset, record.size, record.tags_code)
-    assert sum(queue.max_offset for _, queue in opened.plain.open_all()) >= len(records) - 5  # the last ones may not have been dispatched
+            assert (entry.log_offset, entry.size, code) == (
+                record.log_offset,
+                record.size,
+                record.tags_code,
+            )
+    assert (
+        sum(queue.max_offset for _, queue in opened.plain.open_all()) >= len(records) - 5
+    )  # the last ones may not have been dispatched
 
 
-@pytest.mark.parametrize("folder", [folder for folder in READ_BACK if "5.5.0" in folder])  # 4.9 answers the nearest
-def test_offsets_by_time_are_those_that_the_real_broker_answered(folder: str, opened: Queues) -> None:
+@pytest.mark.parametrize(
+    "folder", [folder for folder in READ_BACK if "5.5.0" in folder]
+)  # 4.9 answers the nearest
+def test_offsets_by_time_are_those_that_the_real_broker_answered(
+    folder: str, opened: Queues
+) -> None:
     times = {each.log_offset: each.store_time_ms for each in golden_stores.records(folder)}
     asked = golden_stores.manifest(folder)["searchOffset"]
     for each in asked:
         time_ms = StoreTimeMs(each["timestamp"])
         plain = opened.plain.find(each["topic"], each["queueId"])
         if plain is not None:
-            found = plain.offset_by_time(time_ms, Boundary.LOWER, lambda offset, size: times.get(offset, -1), LogOffset(0))
+            found = plain.offset_by_time(
+                time_ms, Boundary.LOWER, lambda offset, size: times.get(offset, -1), LogOffset(0)
+            )
         else:
             batch = opened.batch.find(each["topic"], each["queueId"])
             assert batch is not None
@@ -147,7 +195,9 @@ def test_offsets_by_time_are_those_that_the_real_broker_answered(folder: str, op
 
 
 @pytest.mark.parametrize("folder", READ_BACK)
-def test_entries_and_ext_units_are_those_that_the_real_broker_listed(folder: str, opened: Queues) -> None:
+def test_entries_and_ext_units_are_those_that_the_real_broker_listed(
+    folder: str, opened: Queues
+) -> None:
     listed = golden_stores.manifest(folder)["consumeQueue"]
     for each in listed:
         queue = opened.plain.find(each["topic"], each["queueId"])
@@ -163,7 +213,15 @@ def test_entries_and_ext_units_are_those_that_the_real_broker_listed(folder: str
         unit = queue.ext_unit(entry.tags_code)
         assert unit is not None
         extend = json.loads(each["extend"])
-        assert (unit.tags_code, unit.store_time_ms, unit.size) == (extend["tagsCode"], extend["msgStoreTime"], extend["size"])
-        assert each["tagsCode"] == (entry.tags_code if folder.startswith("store-4.9.8") else unit.tags_code)
-        assert "".join(f"{byte:08b}" for byte in reversed(unit.bits)) == (each["bitMap"] or "").replace("\n", "")
+        assert (unit.tags_code, unit.store_time_ms, unit.size) == (
+            extend["tagsCode"],
+            extend["msgStoreTime"],
+            extend["size"],
+        )
+        assert each["tagsCode"] == (
+            entry.tags_code if folder.startswith("store-4.9.8") else unit.tags_code
+        )
+        assert "".join(f"{byte:08b}" for byte in reversed(unit.bits)) == (
+            each["bitMap"] or ""
+        ).replace("\n", "")
     assert listed

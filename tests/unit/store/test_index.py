@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from index_room import ALWAYS, SHAPE, TIME_MS, Keyed, contents, loaded, make_index, put_all
-from orbitmq.common.errors import WriteFailed
+from orbitmq.common.errors import WriteFailedError
+from orbitmq.common.slices import finish
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.message.tags import index_hash
 from orbitmq.store.index import Index, tags_key
@@ -19,7 +19,18 @@ from orbitmq.store.index_writer import PENDING_MAX, IndexWriter
 from orbitmq.store.types import LogOffset
 from orbitmq.testing.faulty_disk import FaultyDisk
 from orbitmq.testing.manual_clock import ManualClock
-from process_files import ProcessFiles
+from support.common.process_files import ProcessFiles
+from support.store.indexes import (
+    ALWAYS,
+    SHAPE,
+    TIME_MS,
+    Keyed,
+    UnsyncedLayer,
+    contents,
+    loaded,
+    make_index,
+    put_all,
+)
 
 ENTRIES_AT = 40 + 4 * SHAPE.slots
 
@@ -29,7 +40,9 @@ def one_key(count: int, first: int = 0) -> list[Keyed]:
     return [Keyed(100 * n, TIME_MS + 1000 * n, keys=f"key{n}") for n in range(first, first + count)]
 
 
-def found(index: Index, key: str, limit: int = 64, begin_ms: int = ALWAYS[0], end_ms: int = ALWAYS[1]) -> list[int]:
+def found(
+    index: Index, key: str, limit: int = 64, begin_ms: int = ALWAYS[0], end_ms: int = ALWAYS[1]
+) -> list[int]:
     return list(index.query("Topic", key, limit, begin_ms, end_ms).offsets)
 
 
@@ -53,14 +66,26 @@ def header(content: bytes) -> tuple[int, ...]:
 
 def test_the_bytes_of_a_small_file(tmp_path: Path) -> None:
     index = make_index(tmp_path)
-    put_all(index, [Keyed(300, TIME_MS, unique_key="U", keys="a b"), Keyed(400, TIME_MS + 2999, keys="a")])
+    put_all(
+        index,
+        [Keyed(300, TIME_MS, unique_key="U", keys="a b"), Keyed(400, TIME_MS + 2999, keys="a")],
+    )
     index.stop()
     (content,) = contents(tmp_path)
     hashes = [index_hash("Topic", key) for key in ("U", "a", "b", "a")]
     assert len(content) == SHAPE.file_size
-    assert header(content) == (TIME_MS, TIME_MS + 2999, 300, 400, len({each % 7 for each in hashes}), 5)
+    assert header(content) == (
+        TIME_MS,
+        TIME_MS + 2999,
+        300,
+        400,
+        len({each % 7 for each in hashes}),
+        5,
+    )
     newest: dict[int, int] = {}
-    for number, (key_hash, offset, seconds) in enumerate(zip(hashes, (300, 300, 300, 400), (0, 0, 0, 2), strict=True), 1):
+    for number, (key_hash, offset, seconds) in enumerate(
+        zip(hashes, (300, 300, 300, 400), (0, 0, 0, 2), strict=True), 1
+    ):
         assert entry(content, number) == (key_hash, offset, seconds, newest.get(key_hash % 7, 0))
         newest[key_hash % 7] = number
     assert struct.unpack_from(">7i", content, 40) == tuple(newest.get(slot, 0) for slot in range(7))
@@ -69,7 +94,9 @@ def test_the_bytes_of_a_small_file(tmp_path: Path) -> None:
 
 def test_unique_key_then_keys_then_tags_are_indexed_and_empty_ones_are_not(tmp_path: Path) -> None:
     index = make_index(tmp_path)
-    put_all(index, [Keyed(0, unique_key="U", keys=" a  b ", tags="T"), Keyed(100, keys=" "), Keyed(200)])
+    put_all(
+        index, [Keyed(0, unique_key="U", keys=" a  b ", tags="T"), Keyed(100, keys=" "), Keyed(200)]
+    )
     index.stop()
     (content,) = contents(tmp_path)
     expected = [index_hash("Topic", key) for key in ("U", "a", "b", tags_key("T"))]
@@ -77,11 +104,23 @@ def test_unique_key_then_keys_then_tags_are_indexed_and_empty_ones_are_not(tmp_p
     assert header(content)[5] == 5
 
 
-def test_keys_topics_and_tags_that_are_not_ascii_have_the_hash_of_their_text(tmp_path: Path) -> None:
+def test_keys_topics_and_tags_that_are_not_ascii_have_the_hash_of_their_text(
+    tmp_path: Path,
+) -> None:
     index = make_index(tmp_path)
-    put_all(index, [Keyed(0, keys="唯一键 ascii", tags="标签"), Keyed(1, topic="Тема", unique_key="plain", tags="tag")])
+    put_all(
+        index,
+        [
+            Keyed(0, keys="唯一键 ascii", tags="标签"),
+            Keyed(1, topic="Тема", unique_key="plain", tags="tag"),
+        ],
+    )
     assert found(index, "唯一键") == found(index, "ascii") == found(index, tags_key("标签")) == [0]
-    assert index.query("Тема", "plain", 64, *ALWAYS).offsets == index.query("Тема", tags_key("tag"), 64, *ALWAYS).offsets == [1]
+    assert (
+        index.query("Тема", "plain", 64, *ALWAYS).offsets
+        == index.query("Тема", tags_key("tag"), 64, *ALWAYS).offsets
+        == [1]
+    )
 
 
 def test_the_hash_that_has_no_opposite_counts_as_0(tmp_path: Path) -> None:
@@ -106,17 +145,24 @@ def test_a_full_file_is_followed_by_another_and_a_record_may_be_split(tmp_path: 
     assert found(loaded(tmp_path), "b9") == [900]
 
 
-def test_the_first_entry_of_a_file_counts_its_seconds_from_the_end_of_the_file_before(tmp_path: Path) -> None:
+def test_the_first_entry_of_a_file_counts_its_seconds_from_the_end_of_the_file_before(
+    tmp_path: Path,
+) -> None:
     index = make_index(tmp_path)
     put_all(index, one_key(19))
-    put_all(index, [Keyed(5000, TIME_MS + 100_000, keys="late"), Keyed(5100, TIME_MS + 99_000, keys="early")])
+    put_all(
+        index,
+        [Keyed(5000, TIME_MS + 100_000, keys="late"), Keyed(5100, TIME_MS + 99_000, keys="early")],
+    )
     index.stop()
     _, second = contents(tmp_path)
     assert [entry(second, number)[2] for number in (1, 2)] == [(100_000 - 18_000) // 1000, 0]
     assert header(second)[0] == TIME_MS + 100_000
 
 
-def test_names_are_local_time_and_grow_even_when_the_clock_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_local_time_and_grow_even_when_the_clock_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TZ", "UTC")
     clock = ManualClock(TIME_MS)
     index = Index(ProcessFiles(), tmp_path, clock, SHAPE)
@@ -140,7 +186,9 @@ def test_a_record_that_was_indexed_before_is_passed_over(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("count", [18, 19, 20])
-def test_the_last_record_that_is_put_again_after_a_stop_gets_the_entries_that_it_lacks(tmp_path: Path, count: int) -> None:
+def test_the_last_record_that_is_put_again_after_a_stop_gets_the_entries_that_it_lacks(
+    tmp_path: Path, count: int
+) -> None:
     """Its keys fill the first file, one is missing there, or two are."""
     split = Keyed(5000, unique_key="u", keys="a b")
     index = make_index(tmp_path / "whole")
@@ -182,7 +230,9 @@ def test_a_query_sees_what_waits_to_be_written(tmp_path: Path) -> None:
 
 def test_a_query_keeps_to_its_time_by_the_second(tmp_path: Path) -> None:
     index = make_index(tmp_path)
-    put_all(index, [Keyed(100 * n, TIME_MS + 1000 * n + 500 * (n > 0), keys="same") for n in range(45)])
+    put_all(
+        index, [Keyed(100 * n, TIME_MS + 1000 * n + 500 * (n > 0), keys="same") for n in range(45)]
+    )
     offset = {TIME_MS + 1000 * n: 100 * n for n in range(45)}
     assert found(index, "same", 99, TIME_MS, TIME_MS + 3000) == [300, 200, 100, 0]
     assert found(index, "same", 99, TIME_MS + 4000, TIME_MS + 4000) == [offset[TIME_MS + 4000]]
@@ -245,16 +295,28 @@ def test_entries_behind_those_that_are_proven_are_not_believed(tmp_path: Path) -
     assert all_found(index, 45) == list(range(45))
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut", "entry 0", "entry", "slot", "header", "another's"])
+@pytest.mark.parametrize(
+    "damage", ["missing", "cut", "entry 0", "entry", "slot", "header", "another's"]
+)
 def test_a_damaged_file_goes_with_all_behind_it(tmp_path: Path, damage: str) -> None:
     index, other = make_index(tmp_path / "index"), make_index(tmp_path / "other")
     put_all(index, one_key(50))
     put_all(other, one_key(50, first=1))
     index.stop()
     other.stop()
-    (_, path, _), (_, others, _) = sorted((tmp_path / "index").iterdir()), sorted((tmp_path / "other").iterdir())
+    (_, path, _), (_, others, _) = (
+        sorted((tmp_path / "index").iterdir()),
+        sorted((tmp_path / "other").iterdir()),
+    )
     content = bytearray(path.read_bytes())
-    content[{"entry 0": ENTRIES_AT + 7, "entry": ENTRIES_AT + 20 * 9 + 11, "slot": 43, "header": 38}.get(damage, 7)] ^= 2
+    content[
+        {
+            "entry 0": ENTRIES_AT + 7,
+            "entry": ENTRIES_AT + 20 * 9 + 11,
+            "slot": 43,
+            "header": 38,
+        }.get(damage, 7)
+    ] ^= 2
     match damage:
         case "missing":
             path.unlink()
@@ -263,7 +325,7 @@ def test_a_damaged_file_goes_with_all_behind_it(tmp_path: Path, damage: str) -> 
         case _:
             path.write_bytes(content[: 100 if damage == "cut" else None])
     again = make_index(tmp_path / "index")
-    assert again.load(index.states) == f"{path} is missing or damaged"
+    assert again.load(index.states) == f"{path} is missing or corrupt"
     assert all_found(again, 50) == list(range(19))
     put_all(again, one_key(50, first=18))
     assert all_found(again, 50) == list(range(50))
@@ -274,7 +336,9 @@ def test_a_damaged_file_goes_with_all_behind_it(tmp_path: Path, damage: str) -> 
 
 
 @pytest.mark.parametrize("place", [0, 8, 16, 24, 32, 39, 40, 67, "behind"])
-def test_slots_and_header_of_the_last_file_are_made_again_from_its_entries(tmp_path: Path, place: int | str) -> None:
+def test_slots_and_header_of_the_last_file_are_made_again_from_its_entries(
+    tmp_path: Path, place: int | str
+) -> None:
     index = make_index(tmp_path)
     put_all(index, one_key(45))
     index.stop()
@@ -310,8 +374,12 @@ def test_files_that_the_manifest_does_not_know_are_removed(tmp_path: Path) -> No
     assert contents(tmp_path) == []
 
 
-@pytest.mark.parametrize("place", [8 * 2 + 7, 8 * 3 + 7, 35, 39, 43, ENTRIES_AT + 20 * 9 + 3, ENTRIES_AT + 20 * 9 + 19])
-def test_a_file_for_which_nobody_vouches_must_bear_out_its_slots_and_header(tmp_path: Path, place: int) -> None:
+@pytest.mark.parametrize(
+    "place", [8 * 2 + 7, 8 * 3 + 7, 35, 39, 43, ENTRIES_AT + 20 * 9 + 3, ENTRIES_AT + 20 * 9 + 19]
+)
+def test_a_file_for_which_nobody_vouches_must_bear_out_its_slots_and_header(
+    tmp_path: Path, place: int
+) -> None:
     index = make_index(tmp_path)
     put_all(index, one_key(50))
     index.stop()
@@ -321,7 +389,7 @@ def test_a_file_for_which_nobody_vouches_must_bear_out_its_slots_and_header(tmp_
     content[place] ^= 1
     path.write_bytes(content)
     again = make_index(tmp_path)
-    assert again.load(None) == f"{path} has other slots, or another header, than its entries ask for"
+    assert again.load(None) == f"{path} has other slots, or another header, than its entries imply"
     assert list(tmp_path.iterdir()) == [first]
 
 
@@ -355,7 +423,7 @@ def test_what_the_disk_does_not_take_is_kept_for_the_next_try(tmp_path: Path, ki
     put_all(index, one_key(15))
     disk.fail(kind, errno.ENOSPC, times=2)
     for _ in range(2):
-        with pytest.raises(WriteFailed, match="No space left"):
+        with pytest.raises(WriteFailedError, match="No space left"):
             put_all(index, one_key(10, first=15))
     put_all(index, one_key(10, first=15))
     assert all_found(index, 25) == list(range(25))
@@ -363,7 +431,9 @@ def test_what_the_disk_does_not_take_is_kept_for_the_next_try(tmp_path: Path, ki
     assert all_found(loaded(tmp_path / "index"), 25) == list(range(25))
 
 
-def test_full_files_are_handed_to_the_flusher_and_stay_open_until_they_are_back(tmp_path: Path) -> None:
+def test_full_files_are_handed_to_the_flusher_and_stay_open_until_they_are_back(
+    tmp_path: Path,
+) -> None:
     disk = FaultyDisk(ProcessFiles(), tmp_path)
     index = make_index(tmp_path / "index", disk)
     put_all(index, one_key(18))
@@ -383,7 +453,9 @@ def test_full_files_are_handed_to_the_flusher_and_stay_open_until_they_are_back(
     index.stop()
 
 
-def test_foreign_files_are_left_alone_and_one_that_never_got_its_size_is_removed(tmp_path: Path) -> None:
+def test_foreign_files_are_left_alone_and_one_that_never_got_its_size_is_removed(
+    tmp_path: Path,
+) -> None:
     index = make_index(tmp_path)
     put_all(index, one_key(3))
     index.stop()
@@ -394,7 +466,9 @@ def test_foreign_files_are_left_alone_and_one_that_never_got_its_size_is_removed
     assert (tmp_path / "notes").exists()
 
 
-def test_a_file_of_another_size_goes_with_those_behind_it_to_be_completed_from_the_log(tmp_path: Path) -> None:
+def test_a_file_of_another_size_goes_with_those_behind_it_to_be_completed_from_the_log(
+    tmp_path: Path,
+) -> None:
     index = make_index(tmp_path)
     put_all(index, one_key(50))
     index.stop()
@@ -402,12 +476,16 @@ def test_a_file_of_another_size_goes_with_those_behind_it_to_be_completed_from_t
     assert behind
     second.write_bytes(second.read_bytes()[:100])
     again = make_index(tmp_path)
-    assert again.load(None) == f"{second} has another size than maxHashSlotNum and maxIndexNum ask for"
+    assert (
+        again.load(None) == f"{second} has another size than maxHashSlotNum and maxIndexNum require"
+    )
     assert list(tmp_path.iterdir()) == [first]
     put_all(again, one_key(50))
     assert all_found(again, 50) == list(range(50))
     again.stop()
-    assert make_index(tmp_path, shape=IndexShape(8, 20)).load(None), "the shape was changed: all of it is made again"
+    assert make_index(tmp_path, shape=IndexShape(8, 20)).load(None), (
+        "the shape was changed: all of it is made again"
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -422,14 +500,16 @@ def test_a_file_of_the_usual_size_takes_little_space(tmp_path: Path) -> None:
 
 
 def test_the_writer_refuses_a_cursor_that_is_on_no_record_and_shapes_that_hold_nothing() -> None:
-    with pytest.raises(ValueError, match="no whole record"):
+    with pytest.raises(ValueError, match="not on a complete record"):
         IndexWriter(7, 20, 0, 0).put(RecordCursor())
     for slots, entries in ((0, 20), (7, 1)):
         with pytest.raises(ValueError, match="needs one and two at least"):
             IndexWriter(slots, entries, 0, 0)
 
 
-def test_power_loss_takes_nothing_that_was_synced_before_its_state_was_written(tmp_path: Path) -> None:
+def test_power_loss_takes_nothing_that_was_synced_before_its_state_was_written(
+    tmp_path: Path,
+) -> None:
     for seed in range(20):
         disk = FaultyDisk(ProcessFiles(), tmp_path / f"disk{seed}", seed=seed)
         (tmp_path / f"disk{seed}").mkdir()
@@ -451,3 +531,32 @@ def test_power_loss_takes_nothing_that_was_synced_before_its_state_was_written(t
         put_all(again, one_key(45))
         assert all_found(again, 45) == list(range(45))
         again.stop()
+
+
+def test_a_key_that_a_record_repeats_has_one_entry(tmp_path: Path) -> None:
+    index = make_index(tmp_path)
+    index.put(Keyed(100, keys="k  k j k", unique_key="k").cursor())
+    index.put(Keyed(200, keys=" ".join(["k"] * 300)).cursor())
+    assert index.files[-1].header.entry_count - 1 == 4, "unique key, k, j; and k"
+    assert found(index, "k") == [200, 100]
+    assert found(index, "j") == [100]
+
+
+def test_a_long_chain_is_walked_in_slices(tmp_path: Path) -> None:
+    index = make_index(tmp_path, UnsyncedLayer(), IndexShape(7, 20_000))
+    for number in range(10_000):
+        time_ms = TIME_MS + (0 if number == 0 else 5_000)
+        index.put(Keyed(100 * number + 100, time_ms, keys="k").cursor())
+    work = index.query_in_slices("Topic", "k", 64, 0, TIME_MS + 1_000)
+    assert sum(1 for _ in work) == 2
+    assert index.query("Topic", "k", 64, 0, TIME_MS + 1_000).offsets == [100]
+
+
+def test_a_query_in_slices_ends_when_its_file_is_closed(tmp_path: Path) -> None:
+    index = make_index(tmp_path, UnsyncedLayer(), IndexShape(7, 20_000))
+    for number in range(9_000):
+        index.put(Keyed(100 * number + 100, keys="k").cursor())
+    work = index.query_in_slices("Topic", "k", 20_000, 0, TIME_MS)
+    next(work)
+    index.close()
+    assert len(finish(work).offsets) < 9_000

@@ -1,4 +1,6 @@
-"""A whole store: what it refuses and when it recovers, what is seen before it is flushed, and how it opens after damage."""
+"""A whole store: what it refuses and when it recovers, what is seen before it is flushed, and how
+it opens after damage.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.common.errors import StoreError, StoreFull, StoreReadOnly
+from orbitmq.common.errors import StoreError, StoreFullError, StoreReadOnlyError
 from orbitmq.store.config import FlushMode
-from orbitmq.store.group_commit import Outcome
-from orbitmq.store.recovery import DamagedLog, Progress, ProgressLog
+from orbitmq.store.flush.group_commit import Outcome
+from orbitmq.store.recovery import CorruptLogError, Progress, ProgressLog
 from orbitmq.store.types import LogOffset, QueueKey
 from orbitmq.testing.faulty_disk import FaultyDisk
 from orbitmq.testing.manual_clock import ManualClock
-from process_files import ProcessFiles
-from store_room import kill, new_store, numbers, opened_store, order
+from support.common.process_files import ProcessFiles
+from support.store import derived_files
+from support.store.stores import batch, kill, new_store, numbers, opened_store, order
 
 
 def damage(root: Path, offset: int, data: bytes) -> None:
@@ -51,7 +54,9 @@ def test_a_bad_record_in_the_middle_costs_itself_and_nothing_else(tmp_path: Path
     third.close()
 
 
-def test_the_original_rule_gives_up_everything_behind_a_bad_record_when_it_is_asked_for(tmp_path: Path) -> None:
+def test_the_original_rule_gives_up_everything_behind_a_bad_record_when_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
     store = opened_store(tmp_path)
     places = [store.put(order(number)) for number in range(40)]
     kill(store)
@@ -79,10 +84,27 @@ def test_where_the_log_goes_on_is_never_guessed(tmp_path: Path) -> None:
     kill(store)
     damage(tmp_path, outer.offset + 300, bytes(copy) + b"no record")
     damage(tmp_path, outer.offset + 28, b"\x01")
-    before = [path.read_bytes() for path in (tmp_path / "commitlog" / f"{0:020}", *(tmp_path / "consumequeue/orders/0").iterdir())]
-    with pytest.raises(DamagedLog, match=rf"no record at {outer.offset}|the record at {outer.offset} .*recoverBadRecord=truncate"):
+    before = [
+        path.read_bytes()
+        for path in (
+            tmp_path / "commitlog" / f"{0:020}",
+            *(tmp_path / "consumequeue/orders/0").iterdir(),
+        )
+    ]
+    with pytest.raises(
+        CorruptLogError,
+        match=(
+            rf"no record at {outer.offset}|the record at {outer.offset} .*recoverBadRecord=truncate"
+        ),
+    ):
         new_store(tmp_path).open()
-    after = [path.read_bytes() for path in (tmp_path / "commitlog" / f"{0:020}", *(tmp_path / "consumequeue/orders/0").iterdir())]
+    after = [
+        path.read_bytes()
+        for path in (
+            tmp_path / "commitlog" / f"{0:020}",
+            *(tmp_path / "consumequeue/orders/0").iterdir(),
+        )
+    ]
     assert after == before
     again = opened_store(tmp_path, truncate_damage=True)
     assert numbers(again) == [0, 1, 2]
@@ -104,7 +126,9 @@ def test_a_clean_start_reads_no_body_again_and_dispatches_nothing(tmp_path: Path
     again.close()
 
 
-def test_a_long_recovery_says_how_far_it_is_and_how_long_it_takes(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_recovery_says_how_far_it_is_and_how_long_it_takes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     clock = ManualClock(0)
     told = ProgressLog(clock.monotonic_ms)
     with caplog.at_level("INFO"):
@@ -119,7 +143,9 @@ def test_a_long_recovery_says_how_far_it_is_and_how_long_it_takes(caplog: pytest
 
 @pytest.mark.parametrize("folder", ["consumequeue", "index", "checkpoint"])
 @pytest.mark.parametrize("end", ["close", "kill"])
-def test_what_is_made_from_the_log_is_made_again_when_it_is_missing(tmp_path: Path, folder: str, end: str) -> None:
+def test_what_is_made_from_the_log_is_made_again_when_it_is_missing(
+    tmp_path: Path, folder: str, end: str
+) -> None:
     store = opened_store(tmp_path)
     for number in range(60):
         store.put(order(number, QueueKey("orders", number % 3)))
@@ -128,13 +154,17 @@ def test_what_is_made_from_the_log_is_made_again_when_it_is_missing(tmp_path: Pa
     seen: list[Progress] = []
     again = new_store(tmp_path)
     again.open(seen.append)
-    assert sorted(number for queue_id in range(3) for number in numbers(again, QueueKey("orders", queue_id))) == list(range(60))
+    assert sorted(
+        number for queue_id in range(3) for number in numbers(again, QueueKey("orders", queue_id))
+    ) == list(range(60))
     assert all(len(again.reads.query("orders", f"k{number}")) == 1 for number in range(60))
     assert {progress.step for progress in seen} >= {"dispatching"} or folder == "checkpoint"
     again.close()
 
 
-def test_a_queue_that_proves_damaged_when_it_is_opened_is_filled_from_the_log(tmp_path: Path) -> None:
+def test_a_queue_that_proves_damaged_when_it_is_opened_is_filled_from_the_log(
+    tmp_path: Path,
+) -> None:
     store = opened_store(tmp_path)
     for number in range(90):
         store.put(order(number))
@@ -149,9 +179,13 @@ def test_a_queue_that_proves_damaged_when_it_is_opened_is_filled_from_the_log(tm
 
 
 @pytest.mark.parametrize(
-    "at", [14, 22, 41, 57, 88 + 200 + 3, 88 + 200 + 10], ids=["queue", "offset", "born", "stored", "topic", "properties"]
+    "at",
+    [14, 22, 41, 57, 88 + 200 + 3, 88 + 200 + 10],
+    ids=["queue", "offset", "born", "stored", "topic", "properties"],
 )
-def test_with_a_checksum_of_the_whole_record_every_changed_byte_is_noticed(tmp_path: Path, at: int) -> None:
+def test_with_a_checksum_of_the_whole_record_every_changed_byte_is_noticed(
+    tmp_path: Path, at: int
+) -> None:
     store = opened_store(tmp_path, record_crc=True, record_crc_required=True)
     places = [store.put(order(number)) for number in range(10)]
     store.close()
@@ -179,10 +213,44 @@ def test_a_queue_whose_messages_are_all_deleted_goes_on_where_it_was(tmp_path: P
     again.close()
 
 
+@pytest.mark.parametrize("harm", ["a changed queue", "no queue", "no manifest"])
+def test_a_batch_queue_whose_messages_are_all_deleted_goes_on_where_it_was(
+    harm: str, tmp_path: Path
+) -> None:
+    store, old = opened_store(tmp_path), QueueKey("old", 0)
+    for number in range(4):
+        store.put(batch(number, old))
+    for number in range(60):
+        store.put(order(number))
+    store.close()
+    (tmp_path / "commitlog" / f"{0:020}").unlink()
+    if harm == "no manifest":
+        (tmp_path / "queues.manifest").unlink()
+    elif harm == "no queue":
+        shutil.rmtree(tmp_path / "batchconsumequeue")
+    else:
+        derived_files.flip(tmp_path / "batchconsumequeue/old/0" / f"{0:020}", 0.5, 1)
+    for _ in range(2):
+        again = opened_store(tmp_path)
+        assert (again.queues.min_offset("old", 0), again.queues.max_offset("old", 0)) == (12, 12)
+        again.close()
+    again = opened_store(tmp_path)
+    assert again.put(batch(4, old)).queue_offset == 12
+    assert numbers(again, old) == [4]
+    again.close()
+    again = opened_store(tmp_path)
+    assert numbers(again, old) == [4]
+    again.close()
+
+
 @pytest.mark.parametrize(
-    ("at", "data"), [(12, b"\xff"), (20, b"\x00\x00\x70"), (88 + 200 + 1, b"a/b")], ids=["queue id", "queue offset", "topic"]
+    ("at", "data"),
+    [(12, b"\xff"), (20, b"\x00\x00\x70"), (88 + 200 + 1, b"a/b")],
+    ids=["queue id", "queue offset", "topic"],
 )
-def test_a_record_whose_place_cannot_be_costs_itself_alone(tmp_path: Path, at: int, data: bytes) -> None:
+def test_a_record_whose_place_cannot_be_costs_itself_alone(
+    tmp_path: Path, at: int, data: bytes
+) -> None:
     store = opened_store(tmp_path)
     places = [store.put(order(number)) for number in range(10)]
     kill(store)
@@ -194,7 +262,9 @@ def test_a_record_whose_place_cannot_be_costs_itself_alone(tmp_path: Path, at: i
     again.close()
 
 
-def test_entries_that_a_power_cut_took_from_an_early_file_of_a_queue_are_put_again(tmp_path: Path) -> None:
+def test_entries_that_a_power_cut_took_from_an_early_file_of_a_queue_are_put_again(
+    tmp_path: Path,
+) -> None:
     store = opened_store(tmp_path)
     for number in range(150):
         store.put(order(number))
@@ -209,7 +279,9 @@ def test_entries_that_a_power_cut_took_from_an_early_file_of_a_queue_are_put_aga
     again.close()
 
 
-def test_a_store_time_that_cannot_be_does_not_become_the_time_of_all_that_follow(tmp_path: Path) -> None:
+def test_a_store_time_that_cannot_be_does_not_become_the_time_of_all_that_follow(
+    tmp_path: Path,
+) -> None:
     clock = ManualClock(1_700_000_000_000)
     store = opened_store(tmp_path, clock=clock)
     last = [store.put(order(number)) for number in range(3)][-1]
@@ -241,7 +313,7 @@ def test_with_sync_flush_nobody_reads_what_the_disk_does_not_have_yet(tmp_path: 
     appended = store.append(order(0))
     store.log.commit()
     assert numbers(store) == []
-    store.when_safe(appended.end, lambda outcome: outcomes.append((outcome, numbers(store))))
+    store.when_durable(appended.end, lambda outcome: outcomes.append((outcome, numbers(store))))
     store.flush()
     assert outcomes == [(Outcome.DONE, [0])]
     store.put(order(1))
@@ -256,9 +328,9 @@ def test_a_failed_flush_makes_the_store_read_only_and_the_stop_unclean(tmp_path:
     store = opened_store(tmp_path, disk)
     store.put(order(0))
     disk.fail("fdatasync", errno.EIO)
-    with pytest.raises(StoreReadOnly, match="flushing the commit log failed"):
+    with pytest.raises(StoreReadOnlyError, match="flushing the commit log failed"):
         store.flush()
-    with pytest.raises(StoreReadOnly, match="start the broker again"):
+    with pytest.raises(StoreReadOnlyError, match="restart the broker"):
         store.put(order(1))
     store.close()
     assert (tmp_path / "abort").exists()
@@ -276,7 +348,10 @@ def test_queues_that_cannot_be_written_stop_new_messages_until_they_can(tmp_path
     store.put(order(0))
     disk.fail("pwrite", errno.ENOSPC, after=1, times=2)
     assert store.put(order(1)).queue_offset == 1  # it is in the log
-    with pytest.raises(StoreFull, match=r"could not be written: .*No space left.* no more are taken until this succeeds"):
+    with pytest.raises(
+        StoreFullError,
+        match=r"could not be written: .*No space left.* no more are accepted until this succeeds",
+    ):
         store.put(order(2))
     refusals = []
     for _ in range(2):
@@ -295,7 +370,7 @@ def test_a_full_disk_refuses_messages_until_there_is_room(tmp_path: Path) -> Non
     disk.ratios.update({tmp_path / "commitlog": 0.95, tmp_path / "consumequeue": 0.5})
     store.put(order(0))
     store.tick()
-    with pytest.raises(StoreFull, match="commitlog"):
+    with pytest.raises(StoreFullError, match="commitlog"):
         store.put(order(1))
     assert numbers(store) == [0]
     disk.ratios[tmp_path / "commitlog"] = 0.5

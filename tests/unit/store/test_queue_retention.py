@@ -1,4 +1,6 @@
-"""What queues and index lose with the log, topics that keep messages for less time, and what is kept until it is consumed."""
+"""What queues and index lose with the log, topics that keep messages for less time, and what is
+kept until it is consumed.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from log_room import NOW_MS
 from orbitmq.store.quarantine import BadBytes
+from orbitmq.store.queue_retention import NO_RULES
 from orbitmq.store.queues import Queues
 from orbitmq.store.retention import FIRST_ROUND_MS, Retention
 from orbitmq.store.types import LogOffset, QueueKey
-from retention_room import HOUR_MS, LOG_FILE_SIZE, PER_LOG_FILE, SmallStore
+from support.store.logs import NOW_MS
+from support.store.retention import HOUR_MS, LOG_FILE_SIZE, PER_LOG_FILE, SmallStore
 
 LONG_MS = 10 * 60_000  # sixty rounds
 ALWAYS = tuple(range(24))
@@ -26,7 +29,9 @@ def test_queues_index_and_quarantine_forget_what_the_log_has_no_more(tmp_path: P
     store.put_files(3)
     store.put("Other")
     store.quarantine.add(BadBytes(LogOffset(10), LogOffset(20), "test"))
-    store.quarantine.add(BadBytes(LogOffset(3 * LOG_FILE_SIZE), LogOffset(3 * LOG_FILE_SIZE + 1), "test"))
+    store.quarantine.add(
+        BadBytes(LogOffset(3 * LOG_FILE_SIZE), LogOffset(3 * LOG_FILE_SIZE + 1), "test")
+    )
     index_files = len(store.index.files)
     store.run(LONG_MS + 10_000)
     assert store.names() == [3]
@@ -34,7 +39,9 @@ def test_queues_index_and_quarantine_forget_what_the_log_has_no_more(tmp_path: P
     assert (store.min_offset("Other"), store.queue_files("Other")) == (0, [0])
     assert [bad.offset for bad in store.quarantine] == [3 * LOG_FILE_SIZE]
     assert len(store.index.files) < index_files
-    assert [path.name for path in sorted((tmp_path / "index").iterdir())] == [file.path.name for file in store.index.files]
+    assert [path.name for path in sorted((tmp_path / "index").iterdir())] == [
+        file.path.name for file in store.index.files
+    ]
     assert store.index.files[0].header.end_offset >= store.log.min_offset
 
 
@@ -50,7 +57,9 @@ def test_many_queues_are_cleaned_a_few_at_a_time(tmp_path: Path) -> None:
     ticks, moved = 0, 0
     while True:
         store.tick()
-        if (now_moved := sum(queue.min_offset > 0 for queue in store.queues.plain.opened())) > moved:
+        if (
+            now_moved := sum(queue.min_offset > 0 for queue in store.queues.plain.opened())
+        ) > moved:
             assert now_moved - moved <= 7
             ticks, moved = ticks + 1, now_moved
         wait = store.retention.next_ms - store.clock.monotonic_ms()
@@ -60,7 +69,9 @@ def test_many_queues_are_cleaned_a_few_at_a_time(tmp_path: Path) -> None:
     assert ticks >= 57 // 7
 
 
-def test_a_queue_that_cannot_be_cleaned_is_passed_over_and_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_queue_that_cannot_be_cleaned_is_passed_over_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = SmallStore(tmp_path, delete_hours=ALWAYS, reserved_ms=0)
     for _ in range(10):
         store.put("A")
@@ -70,7 +81,15 @@ def test_a_queue_that_cannot_be_cleaned_is_passed_over_and_tried_again(tmp_path:
     store.queues.close()
     store.queues = Queues(store.disk, tmp_path, file_size=store.config.queue_file_size)
     store.queues.load()
-    store.retention = Retention(store.disk, store.config, store.log, store.queues, store.index, store.quarantine)
+    store.retention = Retention(
+        store.disk,
+        store.config,
+        store.log,
+        store.queues,
+        store.index,
+        store.quarantine,
+        rules=NO_RULES,
+    )
     hidden = damaged / f"{store.config.queue_file_size:020}"
     hidden.rename(tmp_path / "hidden")
     store.run(FIRST_ROUND_MS + 5_000)
@@ -104,7 +123,9 @@ def test_a_topic_with_a_shorter_time_loses_the_beginning_of_its_queues(tmp_path:
             store.put(topic)
         store.run(60_000)
     store.run(HOUR_MS - 5 * 60_000 - 1)
-    assert [store.min_offset(topic) for topic in ("Short", "Long", "Off", "rmq_sys_X", "Other")] == [5, 0, 0, 0, 0]
+    assert [
+        store.min_offset(topic) for topic in ("Short", "Long", "Off", "rmq_sys_X", "Other")
+    ] == [5, 0, 0, 0, 0]
     assert (store.queue_files("Short"), store.queue_files("Other")) == ([1, 2], [0, 1, 2])
     store.run(1 + 10_000)
     assert store.min_offset("Short") == 6
@@ -129,7 +150,9 @@ def test_a_shorter_time_holds_after_a_restart_from_the_first_tick_on(tmp_path: P
     assert store.min_offset() == 2
 
 
-def test_a_minimum_does_not_go_down_when_the_time_gets_longer_or_the_clock_jumps_back(tmp_path: Path) -> None:
+def test_a_minimum_does_not_go_down_when_the_time_gets_longer_or_the_clock_jumps_back(
+    tmp_path: Path,
+) -> None:
     store = SmallStore(tmp_path, reserved_ms=24 * HOUR_MS)
     store.reserve = {"Topic": HOUR_MS}
     store.put()
@@ -148,14 +171,18 @@ def test_a_minimum_does_not_go_down_when_the_time_gets_longer_or_the_clock_jumps
 # -- protection of what is not consumed
 
 
-def test_expired_files_stay_until_every_group_has_consumed_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_expired_files_stay_until_every_group_has_consumed_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = SmallStore(tmp_path, delete_hours=ALWAYS, reserved_ms=0, protect_unconsumed=True)
     store.put_files(1)
     store.put_files(2, "Slow", 3)
     slow = QueueKey("Slow", 3)
     store.consumed = {slow: 0}
     store.run(FIRST_ROUND_MS + 35_000)
-    assert store.names()[0] == 1, "the first file has nothing of the slow queue, and nobody wants the other"
+    assert store.names()[0] == 1, (
+        "the first file has nothing of the slow queue, and nobody wants the other"
+    )
     assert caplog.text.count("expired_file_kept") == 1
     assert "unconsumed_topic=Slow queue=3" in caplog.text
     store.consumed[slow] = 1
@@ -217,7 +244,11 @@ def test_queues_without_a_message_in_the_log_are_deleted_on_request(tmp_path: Pa
     assert store.names() == [1]
     store.retention.clean_unused_queues()
     store.run(1_000)
-    assert set(store.queues.plain) == {QueueKey("rmq_sys_Old", 0), QueueKey("Kept", 0), QueueKey("Empty", 0)}
+    assert set(store.queues.plain) == {
+        QueueKey("rmq_sys_Old", 0),
+        QueueKey("Kept", 0),
+        QueueKey("Empty", 0),
+    }
     assert not (tmp_path / "consumequeue" / "Old").exists()
     assert store.put("Old", 1).queue_offset == 0
     assert store.min_offset("Old", 1) == 0

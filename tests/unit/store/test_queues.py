@@ -1,4 +1,6 @@
-"""All queues of a store: opened late, by few descriptors, each cut to the log; and the files they share."""
+"""All queues of a store: opened late, by few descriptors, each cut to the log; and the files they
+share.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from index_room import UnsyncedLayer
 from orbitmq.common.errors import StoreError
 from orbitmq.store.batch_consume_queue import BatchEntry
 from orbitmq.store.consume_queue import ENTRY_SIZE
@@ -15,14 +16,21 @@ from orbitmq.store.queue_files import QueueFiles
 from orbitmq.store.queues import Queues
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset, StoreTimeMs
 from orbitmq.testing.faulty_disk import FaultyDisk
-from process_files import ProcessFiles
+from support.common.process_files import ProcessFiles
+from support.store.indexes import UnsyncedLayer
 
 PER_FILE = 5
 FILE_SIZE = PER_FILE * ENTRY_SIZE
 
 
 def make_queues(root: Path, disk: FaultyDisk | None = None, open_files_max: int = 512) -> Queues:
-    return Queues(disk or UnsyncedLayer(), root, file_size=FILE_SIZE, batch_file_size=2 * 46, open_files_max=open_files_max)
+    return Queues(
+        disk or UnsyncedLayer(),
+        root,
+        file_size=FILE_SIZE,
+        batch_file_size=2 * 46,
+        open_files_max=open_files_max,
+    )
 
 
 def put(queues: Queues, topic: str, queue_id: int, count: int, first: int = 0) -> None:
@@ -47,7 +55,9 @@ def test_starting_opens_no_file_and_looks_at_none(tmp_path: Path) -> None:
     queues.load()
     queues.bound(LogOffset(0), LogOffset(300))
     assert (disk.calls["open"], disk.calls["size"], disk.calls["list"]) == (0, 0, 7)
-    assert set(queues.plain) == {QueueKey(f"topic{number // 4}", number % 4) for number in range(20)}
+    assert set(queues.plain) == {
+        QueueKey(f"topic{number // 4}", number % 4) for number in range(20)
+    }
     assert not list(queues.plain.opened())
     queue = queues.plain.find("topic3", 2)
     assert queue is not None
@@ -96,8 +106,15 @@ def test_open_and_unopened_queues_are_cut_to_the_log(tmp_path: Path) -> None:
     queues.load()
     queues.plain.obtain("Topic", 0)
     queues.bound(LogOffset(200), LogOffset(750))
-    expected = {0: (2, 8), 1: (2, 7), 2: (2, 7), 3: (2, 7)}  # an open queue goes by where records begin, as the original
-    assert {key.queue_id: (queue.min_offset, queue.max_offset) for key, queue in queues.plain.open_all()} == expected
+    expected = {
+        0: (2, 8),
+        1: (2, 7),
+        2: (2, 7),
+        3: (2, 7),
+    }  # an open queue goes by where records begin, as the original
+    assert {
+        key.queue_id: (queue.min_offset, queue.max_offset) for key, queue in queues.plain.open_all()
+    } == expected
     queues.correct_min(LogOffset(400))
     assert {queue.min_offset for queue in queues.plain.opened()} == {4}
 
@@ -108,7 +125,11 @@ def test_files_whose_records_are_gone_are_removed_one_queue_at_a_time(tmp_path: 
         put(queues, "Topic", number, 12)
     batch = queues.batch.obtain("Batch", 0)
     for number in range(5):
-        batch.put(BatchEntry(LogOffset(number * 100), 100, 0, StoreTimeMs(number), QueueOffset(3 * number), 3))
+        batch.put(
+            BatchEntry(
+                LogOffset(number * 100), 100, 0, StoreTimeMs(number), QueueOffset(3 * number), 3
+            )
+        )
     batch.commit()
     queues.close()
     queues = make_queues(tmp_path)

@@ -13,15 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from log_room import HOST, NOW_MS, new_log
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.config import StoreConfig
+from orbitmq.store.queue_retention import NO_RULES
 from orbitmq.store.queues import Queues
 from orbitmq.store.retention import FIRST_ROUND_MS, MANUAL_ROUNDS, Retention
 from orbitmq.store.types import LogOffset
 from orbitmq.testing.manual_clock import ManualClock
-from process_files import ProcessFiles
-from retention_room import HOUR_MS, LOG_FILE_SIZE, NEVER, SmallStore
+from support.common.process_files import ProcessFiles
+from support.store.logs import HOST, NOW_MS, new_log
+from support.store.retention import HOUR_MS, LOG_FILE_SIZE, NEVER, SmallStore
 
 LONG_MS = 10 * 60_000  # sixty rounds
 ALWAYS = tuple(range(24))
@@ -44,7 +45,9 @@ def open_files() -> list[str]:
 # -- when
 
 
-def test_the_first_round_comes_after_a_minute_and_the_next_after_ten_seconds(tmp_path: Path) -> None:
+def test_the_first_round_comes_after_a_minute_and_the_next_after_ten_seconds(
+    tmp_path: Path,
+) -> None:
     store = SmallStore(tmp_path, delete_hours=ALWAYS, reserved_ms=0)
     store.put_files(1)
     store.run(FIRST_ROUND_MS - 1)
@@ -60,7 +63,9 @@ def test_the_first_round_comes_after_a_minute_and_the_next_after_ten_seconds(tmp
 
 
 def test_expired_files_go_at_their_hour_only_and_not_a_millisecond_early(tmp_path: Path) -> None:
-    store = SmallStore(tmp_path, ManualClock(at_hour(3)), delete_hours=(4,), reserved_ms=HOUR_MS // 2 + 60_000)
+    store = SmallStore(
+        tmp_path, ManualClock(at_hour(3)), delete_hours=(4,), reserved_ms=HOUR_MS // 2 + 60_000
+    )
     store.put_files(1)
     store.run(HOUR_MS // 2)  # 04:00, and the file has one more minute
     store.run(60_000 - 1)
@@ -102,14 +107,21 @@ def test_what_somebody_else_needs_stays(tmp_path: Path) -> None:
     store = SmallStore(tmp_path, delete_hours=ALWAYS, reserved_ms=0)
     needed = LOG_FILE_SIZE + 1
     store.retention = Retention(
-        store.disk, store.config, store.log, store.queues, None, store.quarantine, needed_from=lambda: LogOffset(needed)
+        store.disk,
+        store.config,
+        store.log,
+        store.queues,
+        None,
+        store.quarantine,
+        needed_from=lambda: LogOffset(needed),
+        rules=NO_RULES,
     )
     store.put_files(3)
     store.fill_disk(0.99)
     store.run(FIRST_ROUND_MS)
     assert store.names() == [1, 2, 3]
     needed = LOG_FILE_SIZE * 3
-    store.run(10_000)
+    store.run(20_000)
     assert store.names() == [3]
 
 
@@ -129,7 +141,14 @@ def test_a_round_takes_ten_files_with_a_pause_between_them(tmp_path: Path) -> No
 
 
 def test_rounds_and_pauses_are_as_long_and_as_large_as_is_said(tmp_path: Path) -> None:
-    store = SmallStore(tmp_path, delete_hours=ALWAYS, reserved_ms=0, clean_interval_ms=1_000, delete_files_max=2, delete_pause_ms=300)
+    store = SmallStore(
+        tmp_path,
+        delete_hours=ALWAYS,
+        reserved_ms=0,
+        clean_interval_ms=1_000,
+        delete_files_max=2,
+        delete_pause_ms=300,
+    )
     store.put_files(6)
     store.run(FIRST_ROUND_MS)
     assert store.names() == [1, 2, 3, 4, 5, 6]
@@ -144,7 +163,13 @@ def test_rounds_and_pauses_are_as_long_and_as_large_as_is_said(tmp_path: Path) -
 
 
 def test_how_full_a_disk_may_be_is_what_is_said(tmp_path: Path) -> None:
-    store = SmallStore(tmp_path, disk_used_ratio_max=0.4, folder_full_ratio=0.7, disk_warning_ratio=0.8, reserved_ms=0)
+    store = SmallStore(
+        tmp_path,
+        disk_used_ratio_max=0.4,
+        folder_full_ratio=0.7,
+        disk_warning_ratio=0.8,
+        reserved_ms=0,
+    )
     store.put_files(1)
     store.run(LONG_MS)
     assert store.names() == [1], "the disk is half full"
@@ -159,7 +184,9 @@ def test_how_full_a_disk_may_be_is_what_is_said(tmp_path: Path) -> None:
     assert store.retention.write_refusal is not None
 
 
-def test_a_request_by_hand_arms_twenty_rounds_and_deletes_only_what_is_expired(tmp_path: Path) -> None:
+def test_a_request_by_hand_arms_twenty_rounds_and_deletes_only_what_is_expired(
+    tmp_path: Path,
+) -> None:
     store = SmallStore(tmp_path, reserved_ms=0)
     store.put_files(1)
     store.run(FIRST_ROUND_MS)
@@ -175,7 +202,9 @@ def test_a_request_by_hand_arms_twenty_rounds_and_deletes_only_what_is_expired(t
     assert store.names() == [2, 3]
 
 
-def test_a_file_that_an_operator_removed_counts_as_expired(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_an_operator_removed_counts_as_expired(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = SmallStore(tmp_path, delete_hours=ALWAYS, reserved_ms=LONG_MS)
     store.put_files(2)
     store.log.files.files[0].path.unlink()
@@ -199,7 +228,9 @@ def test_a_fuller_disk_deletes_what_is_expired_at_any_hour(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("log_ratio", "queues_ratio"), [(0.86, 0.1), (0.1, 0.86)])
-def test_above_the_forced_level_age_does_not_count(tmp_path: Path, log_ratio: float, queues_ratio: float) -> None:
+def test_above_the_forced_level_age_does_not_count(
+    tmp_path: Path, log_ratio: float, queues_ratio: float
+) -> None:
     store = SmallStore(tmp_path)
     store.put_files(2)
     store.fill_disk(log_ratio, queues_ratio)
@@ -247,7 +278,9 @@ def test_one_log_folder_with_room_is_enough(tmp_path: Path) -> None:
     assert str(folders[1]) in (store.retention.write_refusal or "")
 
 
-def test_puts_are_refused_and_taken_again_as_the_disk_fills_and_empties(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_puts_are_refused_and_taken_again_as_the_disk_fills_and_empties(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     store = SmallStore(tmp_path)
     store.put()
@@ -273,7 +306,9 @@ def test_a_full_disk_is_told_before_the_first_round(tmp_path: Path) -> None:
     assert store.retention.write_refusal is not None
 
 
-def test_a_full_disk_that_no_deletion_helps_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_that_no_deletion_helps_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = SmallStore(tmp_path)
     store.put_files(1)
     store.fill_disk(0.95)
@@ -282,7 +317,9 @@ def test_a_full_disk_that_no_deletion_helps_is_told_once(tmp_path: Path, caplog:
     assert caplog.text.count("nothing_left_to_delete") == 1
 
 
-def test_a_disk_that_cannot_be_looked_at_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_that_cannot_be_looked_at_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = SmallStore(tmp_path, delete_hours=ALWAYS, reserved_ms=0)
     store.put_files(1)
     store.fill_disk(0.95)
@@ -303,6 +340,7 @@ def test_folders_that_are_not_made_yet_are_on_the_disk_of_those_above(tmp_path: 
         Queues(ProcessFiles(), config.root),
         None,
         SmallStore(tmp_path).quarantine,
+        rules=NO_RULES,
     )
     retention.tick(NOW_MS, 0)
     assert 0 < retention.disk_ratio < 1
@@ -327,12 +365,20 @@ def test_a_file_that_cannot_be_deleted_is_tried_again_and_holds_up_the_others(
     assert store.names() == [3]
 
 
+def test_a_store_that_is_opened_on_a_full_disk_deletes_at_once(tmp_path: Path) -> None:
+    store = SmallStore(tmp_path, delete_hours=ALWAYS, reserved_ms=0)
+    store.put_files(2)
+    store.fill_disk(0.95)
+    store.run(5_000)
+    assert store.names() == [2]
+
+
 def test_a_file_that_could_not_be_deleted_needs_no_reason_to_be_tried_again(tmp_path: Path) -> None:
     store = SmallStore(tmp_path)
     store.put_files(2)
     store.fill_disk(0.95)
     store.disk.fail("unlink", errno.EIO)
-    store.run(FIRST_ROUND_MS + 5_000)
+    store.run(5_000)  # the disk is full, so the first round is at once
     assert store.names() == [0, 1, 2]
     store.fill_disk(0.5)
     store.run(10_000)
@@ -360,7 +406,9 @@ def test_who_reads_a_file_keeps_its_bytes_and_nobody_else_keeps_anything(tmp_pat
     store.put_files(1)
     store.index.stop()
     store.log.close()
-    config = StoreConfig(root=tmp_path, commit_log_file_size=LOG_FILE_SIZE, delete_hours=ALWAYS, reserved_ms=0)
+    config = StoreConfig(
+        root=tmp_path, commit_log_file_size=LOG_FILE_SIZE, delete_hours=ALWAYS, reserved_ms=0
+    )
     log = CommitLog(layer, config, HOST, store.log.offsets)
     log.load()
     log.flush()
@@ -368,7 +416,7 @@ def test_who_reads_a_file_keeps_its_bytes_and_nobody_else_keeps_anything(tmp_pat
     first = log.read(LogOffset(0), 300)
     assert first is not None
     before = bytes(first)
-    retention = Retention(layer, config, log, store.queues, None, store.quarantine)
+    retention = Retention(layer, config, log, store.queues, None, store.quarantine, rules=NO_RULES)
     retention.tick(NOW_MS, 0)
     retention.tick(int(time.time() * 1000) + 1, FIRST_ROUND_MS)
     assert not path.exists()
@@ -378,7 +426,9 @@ def test_who_reads_a_file_keeps_its_bytes_and_nobody_else_keeps_anything(tmp_pat
     del first
     gc.collect()
     assert str(path) not in Path("/proc/self/maps").read_text(), "the system has the space back"
-    assert f"{path} (deleted)" not in open_files(), "a mapping has a descriptor of its own, which went with it"
+    assert f"{path} (deleted)" not in open_files(), (
+        "a mapping has a descriptor of its own, which went with it"
+    )
     log.files.close()
 
 

@@ -11,12 +11,14 @@ from orbitmq.common.errors import ConfigurationError
 from orbitmq.store import retention_rules as rules
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.retention_rules import DiskLevel, DiskUse
-from retention_room import HOUR_MS
+from support.store.retention import HOUR_MS
 
 CONFIG = StoreConfig(root=Path("store"))
 
 
-@pytest.mark.parametrize(("text", "hours"), [("04", (4,)), ("4", (4,)), ("02;14", (2, 14)), ("00;23", (0, 23))])
+@pytest.mark.parametrize(
+    ("text", "hours"), [("04", (4,)), ("4", (4,)), ("02;14", (2, 14)), ("00;23", (0, 23))]
+)
 def test_hours_of_deletion_are_read_as_they_are_written(text: str, hours: tuple[int, ...]) -> None:
     assert rules.delete_hours(text) == hours
 
@@ -42,8 +44,12 @@ def test_a_level_begins_above_its_ratio(ratio: float, level: DiskLevel) -> None:
     assert rules.disk_level(CONFIG, ratio) is level
 
 
-@pytest.mark.parametrize(("wanted", "forced", "warning"), [(0.0, 0.30, 0.35), (0.5, 0.5, 0.5), (1.0, 0.85, 0.90)])
-def test_forced_and_warning_ratios_stay_within_bounds(wanted: float, forced: float, warning: float) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "forced", "warning"), [(0.0, 0.30, 0.35), (0.5, 0.5, 0.5), (1.0, 0.85, 0.90)]
+)
+def test_forced_and_warning_ratios_stay_within_bounds(
+    wanted: float, forced: float, warning: float
+) -> None:
     config = StoreConfig(root=Path("store"), folder_full_ratio=wanted, disk_warning_ratio=wanted)
     assert (rules.forced_ratio(config), rules.warning_ratio(config)) == (forced, warning)
 
@@ -69,7 +75,9 @@ def test_the_hour_is_the_local_one(monkeypatch: pytest.MonkeyPatch) -> None:
         config = StoreConfig(root=Path("store"), delete_hours=(20,))
         assert rules.reason_to_delete(config, DiskLevel.OK, noon_utc, manual=False) == "hour"
         assert rules.reason_to_delete(config, DiskLevel.OK, noon_utc - 1, manual=False) is None
-        assert rules.reason_to_delete(config, DiskLevel.OK, noon_utc + HOUR_MS, manual=False) is None
+        assert (
+            rules.reason_to_delete(config, DiskLevel.OK, noon_utc + HOUR_MS, manual=False) is None
+        )
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -87,7 +95,12 @@ def test_a_full_disk_is_a_reason_before_the_hour_and_the_hour_before_a_request()
     config = StoreConfig(root=Path("store"), delete_hours=tuple(range(24)))
     assert rules.reason_to_delete(config, DiskLevel.DELETE_EXPIRED, 0, manual=True) == "disk"
     assert rules.reason_to_delete(config, DiskLevel.OK, 0, manual=True) == "hour"
-    assert rules.reason_to_delete(StoreConfig(root=Path("store"), delete_hours=()), DiskLevel.OK, 0, manual=True) == "manual"
+    assert (
+        rules.reason_to_delete(
+            StoreConfig(root=Path("store"), delete_hours=()), DiskLevel.OK, 0, manual=True
+        )
+        == "manual"
+    )
 
 
 @pytest.mark.parametrize("level", list(DiskLevel))

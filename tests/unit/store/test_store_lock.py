@@ -62,7 +62,9 @@ def test_a_store_of_another_process_is_refused_with_its_path(tmp_path: Path) -> 
     (tmp_path / "lock").touch()
     hold = TRY_TO_LOCK + "print('held', flush=True)\nsys.stdin.read()\n"
     arguments = [sys.executable, "-c", hold, str(tmp_path / "lock"), "0"]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdout is not None
         assert other.stdin is not None
         assert other.stdout.readline() == "held\n"

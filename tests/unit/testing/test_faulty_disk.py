@@ -1,4 +1,4 @@
-"""The disk that fails on command: what it keeps, loses and tears is what a real one may."""
+"""The faulty disk keeps, loses and tears what a real disk may."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from orbitmq.testing.faulty_disk import SECTOR, FaultyDisk
-from process_files import ProcessFiles
+from support.common.process_files import ProcessFiles
 
 SEEDS = range(60)
 
@@ -21,13 +21,21 @@ def disk(tmp_path: Path) -> FaultyDisk:
     return FaultyDisk(ProcessFiles(), tmp_path / "real")
 
 
-def after_cuts(disk: FaultyDisk, tmp_path: Path, seeds: Iterable[int] = SEEDS) -> list[dict[str, bytes]]:
-    """The files as they are found after the power went now, by many throws of the dice."""
+def after_cuts(
+    disk: FaultyDisk, tmp_path: Path, seeds: Iterable[int] = SEEDS
+) -> list[dict[str, bytes]]:
+    """Return the files as found after a power loss now, for many random outcomes."""
     found = []
     for seed in seeds:
         target = tmp_path / f"cut-{len(list(tmp_path.iterdir()))}"
         disk.power_cut(target, Random(seed))
-        found.append({str(path.relative_to(target)): path.read_bytes() for path in target.rglob("*") if path.is_file()})
+        found.append(
+            {
+                str(path.relative_to(target)): path.read_bytes()
+                for path in target.rglob("*")
+                if path.is_file()
+            }
+        )
     return found
 
 
@@ -54,7 +62,9 @@ def test_a_name_that_is_not_synced_is_there_or_not(disk: FaultyDisk, tmp_path: P
     assert {tuple(found.items()) for found in after_cuts(disk, tmp_path)} == {(), (("file", b"x"),)}
 
 
-def test_a_write_that_is_not_synced_is_there_or_not_or_torn_at_sectors(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_a_write_that_is_not_synced_is_there_or_not_or_torn_at_sectors(
+    disk: FaultyDisk, tmp_path: Path
+) -> None:
     descriptor = synced_file(disk, tmp_path, b"a" * 2000)
     disk.pwrite(descriptor, b"b" * 1500, 300)
     seen = {found["file"] for found in after_cuts(disk, tmp_path)}
@@ -66,7 +76,9 @@ def test_a_write_that_is_not_synced_is_there_or_not_or_torn_at_sectors(disk: Fau
         for begin in range(0, 2000, SECTOR):
             sector = content[begin : begin + SECTOR]
             assert sector in (b"a" * len(sector), whole[begin : begin + SECTOR])
-    assert (tmp_path / "real" / "file").read_bytes() == whole, "the running system sees what it wrote"
+    assert (tmp_path / "real" / "file").read_bytes() == whole, (
+        "the running system sees what it wrote"
+    )
 
 
 def test_a_length_that_is_not_synced_is_there_or_not(disk: FaultyDisk, tmp_path: Path) -> None:
@@ -81,15 +93,23 @@ def test_a_length_that_is_not_synced_is_there_or_not(disk: FaultyDisk, tmp_path:
 def test_clearing_is_a_write(disk: FaultyDisk, tmp_path: Path) -> None:
     descriptor = synced_file(disk, tmp_path, b"a" * 100)
     disk.clear(descriptor, 10, 90)
-    assert {found["file"] for found in after_cuts(disk, tmp_path)} == {b"a" * 100, b"a" * 10 + bytes(90)}
+    assert {found["file"] for found in after_cuts(disk, tmp_path)} == {
+        b"a" * 100,
+        b"a" * 10 + bytes(90),
+    }
 
 
-def test_renames_and_removals_are_durable_with_their_folder_only(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_renames_and_removals_are_durable_with_their_folder_only(
+    disk: FaultyDisk, tmp_path: Path
+) -> None:
     real = tmp_path / "real"
     synced_file(disk, tmp_path, b"1", "one")
     synced_file(disk, tmp_path, b"2", "two")
     disk.rename(real / "one", real / "two")
-    assert {tuple(sorted(found.items())) for found in after_cuts(disk, tmp_path)} == {(("one", b"1"), ("two", b"2")), (("two", b"1"),)}
+    assert {tuple(sorted(found.items())) for found in after_cuts(disk, tmp_path)} == {
+        (("one", b"1"), ("two", b"2")),
+        (("two", b"1"),),
+    }
     disk.sync_dir(real)
     disk.unlink(real / "two")
     assert {tuple(found.items()) for found in after_cuts(disk, tmp_path)} == {(("two", b"1"),), ()}
@@ -97,7 +117,9 @@ def test_renames_and_removals_are_durable_with_their_folder_only(disk: FaultyDis
     assert not any(after_cuts(disk, tmp_path))
 
 
-def test_a_failed_sync_forgets_writes_that_the_next_one_does_not_bring_back(disk: FaultyDisk, tmp_path: Path) -> None:
+def test_a_failed_sync_forgets_writes_that_the_next_one_does_not_bring_back(
+    disk: FaultyDisk, tmp_path: Path
+) -> None:
     descriptors = {name: synced_file(disk, tmp_path, b"a", name) for name in map(str, range(30))}
     for descriptor in descriptors.values():
         disk.pwrite(descriptor, b"b", 0)

@@ -1,4 +1,4 @@
-"""The disk that forgets: what is left is what was synced, in content, length and names, whatever was done since."""
+"""The forgetful disk: only synced content, lengths and names remain, whatever was done since."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orbitmq.testing.manual_clock import ManualClock
 
 
 class Room:
-    """A disk and its only folder."""
+    """A disk with a single folder."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "root"
@@ -42,7 +42,11 @@ class Room:
             self.disk.sync_dir(self.root)
 
     def found(self) -> dict[str, bytes]:
-        return {str(path.relative_to(self.root)): path.read_bytes() for path in sorted(self.root.rglob("*")) if path.is_file()}
+        return {
+            str(path.relative_to(self.root)): path.read_bytes()
+            for path in sorted(self.root.rglob("*"))
+            if path.is_file()
+        }
 
 
 @pytest.fixture
@@ -79,7 +83,9 @@ def test_a_file_whose_name_was_not_synced_goes_although_its_content_was(room: Ro
     assert room.found() == {}
 
 
-def test_a_file_comes_back_whose_removal_was_not_synced_and_stays_away_when_it_was(room: Room, tmp_path: Path) -> None:
+def test_a_file_comes_back_whose_removal_was_not_synced_and_stays_away_when_it_was(
+    room: Room, tmp_path: Path
+) -> None:
     room.make("a", b"a")
     room.make("b", b"b")
     room.disk.unlink(room.root / "a")
@@ -129,7 +135,9 @@ NAMES = st.sampled_from(["a", "b", "c"])
 
 
 class DiskMachine(RuleBasedStateMachine):
-    """The disk beside a model that copies whole files: `now` as everybody sees them, `durable` what is left after the power went."""
+    """The disk next to a model that copies whole files: `now` is visible, `durable` survives a
+    power loss.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,8 +145,8 @@ class DiskMachine(RuleBasedStateMachine):
         self.room = Room(Path(self.folder.name))
         self.now: dict[str, bytearray] = {}
         self.durable_names: dict[str, bytearray] = {}
-        self.synced: dict[int, bytes] = {}  # by the identity of a file's content
-        self.contents: list[bytearray] = []  # all that there ever were, so that no identity is used twice
+        self.synced: dict[int, bytes] = {}  # by identity of the content
+        self.contents: list[bytearray] = []  # keeps all alive, so that no identity is reused
 
     def teardown(self) -> None:
         self.folder.cleanup()

@@ -1,4 +1,4 @@
-"""The relay: bytes go both ways until the way is cut, and then as the cut says."""
+"""The relay: bytes flow both ways until the link is cut, and then as the kind of cut demands."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from orbitmq.embedded.ports import free_port
 from orbitmq.testing.local_brokers import BEHIND_RELAYS
-from orbitmq.testing.relay import Relay, Way
-from remoting_peers import run, until
+from orbitmq.testing.relay import LinkState, Relay
+from support.common.free_ports import free_port
+from support.common.waiting import until
+from support.remoting.peers import run
 
 HOST = "127.0.0.1"
 
 
 class Echo:
-    """A server behind a relay that sends back what it hears."""
+    """An echo server behind a relay."""
 
     def __init__(self) -> None:
         self.port = free_port(HOST)
@@ -70,17 +71,22 @@ def test_a_silent_cut_holds_bytes_and_new_connections_back_until_it_is_healed() 
             reader, writer = await behind.connect()
             writer.write(b"before")
             assert await reader.readexactly(6) == b"before"
-            await behind.relay.set_way(Way.SILENT)
+            await behind.relay.set_state(LinkState.SILENT)
             writer.write(b"during")
-            newer_reader, newer_writer = await behind.connect()  # the system completes it; nobody serves it
+            (
+                newer_reader,
+                newer_writer,
+            ) = await behind.connect()  # the system completes it, but it is not served
             newer_writer.write(b"anybody")
-            for told in behind.writers:
-                told.write(b"from the server")
+            for served in behind.writers:
+                served.write(b"from the server")
             for _ in range(200):
                 await asyncio.sleep(0)
             assert bytes(behind.heard) == b"before"
-            await behind.relay.set_way(Way.FREE)
-            assert sorted(await reader.readexactly(len(b"from the serverduring"))) == sorted(b"from the serverduring")
+            await behind.relay.set_state(LinkState.FREE)
+            assert sorted(await reader.readexactly(len(b"from the serverduring"))) == sorted(
+                b"from the serverduring"
+            )
             assert await newer_reader.readexactly(7) == b"anybody"
             writer.close()
             newer_writer.close()
@@ -94,12 +100,12 @@ def test_a_cut_by_resets_breaks_connections_and_refuses_new_ones_until_it_is_hea
             reader, writer = await behind.connect()
             writer.write(b"before")
             assert await reader.readexactly(6) == b"before"
-            await behind.relay.set_way(Way.RESET)
+            await behind.relay.set_state(LinkState.RESET)
             with pytest.raises(ConnectionResetError):
                 await reader.read()
             with pytest.raises(ConnectionRefusedError):
                 await behind.connect()
-            await behind.relay.set_way(Way.FREE)
+            await behind.relay.set_state(LinkState.FREE)
             reader, writer = await behind.connect()
             writer.write(b"after")
             assert await reader.readexactly(5) == b"after"
@@ -117,8 +123,8 @@ def test_nobody_behind_it_is_a_reset_and_a_closed_relay_refuses_also_when_the_wa
             await reader.read()
         writer.close()
         await behind.relay.close()
-        await behind.relay.set_way(Way.SILENT)
-        await behind.relay.set_way(Way.FREE)
+        await behind.relay.set_state(LinkState.SILENT)
+        await behind.relay.set_state(LinkState.FREE)
         with pytest.raises(ConnectionRefusedError):
             await behind.connect()
 

@@ -1,4 +1,4 @@
-"""The loop whose time is moved by hand: everything that waits on it waits for that time, and happens in its order."""
+"""The virtual-time loop: everything scheduled on it happens in virtual time, in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from orbitmq.testing.virtual_time import STRIDE_MS_MAX, VirtualTimeLoop
 HOUR_MS = 3_600_000
 
 
-def run(scenario: Callable[[VirtualTimeLoop, ManualClock], Awaitable[None]], moved: Callable[[], object] = lambda: None) -> None:
+def run(
+    scenario: Callable[[VirtualTimeLoop, ManualClock], Awaitable[None]],
+    moved: Callable[[], object] = lambda: None,
+) -> None:
     clock = ManualClock()
     loop = VirtualTimeLoop(clock, moved)
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
@@ -44,7 +47,13 @@ def test_timers_of_different_kinds_go_off_in_their_order_each_at_its_time() -> N
         tasks = [asyncio.create_task(sleeper()), asyncio.create_task(waiter())]
         loop.call_later(0.5, lambda: happened.append(("called", clock.monotonic_ms())))
         await loop.advance(900)
-        assert happened == [("slept", 300), ("called", 500), ("slept", 600), ("gave up", 750), ("slept", 900)]
+        assert happened == [
+            ("slept", 300),
+            ("called", 500),
+            ("slept", 600),
+            ("gave up", 750),
+            ("slept", 900),
+        ]
         await asyncio.gather(*tasks)
 
     run(scenario)
@@ -126,7 +135,7 @@ def test_time_does_not_pass_backwards_nor_twice_at_once() -> None:
             await loop.advance(-1)
         first = asyncio.create_task(loop.advance(10))
         await asyncio.sleep(0)
-        with pytest.raises(RuntimeError, match="moved already"):
+        with pytest.raises(RuntimeError, match="already being advanced"):
             await loop.advance(10)
         await first
         await loop.advance(0)

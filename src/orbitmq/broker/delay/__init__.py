@@ -1,1 +1,1 @@
-"""Messages that come later: by delay levels, and at a time of their own."""
+"""Scheduled delivery: by delay level, and at a given time."""

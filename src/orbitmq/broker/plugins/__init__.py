@@ -1,1 +1,3 @@
-"""What other packages can put into a broker, by entry points: validators, hooks around sends and pulls, wrappers of the store."""
+"""Extension points of a broker for other packages, by entry points: validators, hooks around sends
+and pulls, wrappers of the store, transactions.
+"""

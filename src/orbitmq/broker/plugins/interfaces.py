@@ -1,9 +1,12 @@
-"""What another package implements to have a part in a broker, and the groups of entry points by which parts are found.
+"""The interfaces that other packages implement to extend a broker, and the groups of entry points
+by which they are found.
 
-Everything here is called on the loop thread, which serves all connections: it must not block, neither wait for a network or a disk nor
-compute for long. Work that takes time goes to a thread of the package's own.
+Everything here is called on the loop thread, which serves all connections: it must not block, that
+is, neither wait for a network or a disk nor compute for long. Slow work belongs in a thread of the
+package's own.
 
-Order of a request: access validators, RPC hooks (`orbitmq.remoting.hooks`), the handler; in a send, send hooks, then the store.
+Order of a request: access validators, RPC hooks (`orbitmq.remoting.hooks`), the handler; in a send,
+send hooks, then the store.
 """
 
 from __future__ import annotations
@@ -14,24 +17,26 @@ from typing import Final, Protocol
 
 from orbitmq.common.installed import PartGroup
 from orbitmq.message.flags import TransactionType
-from orbitmq.message.record_write import Message
+from orbitmq.message.record_write import MessageRecord
 from orbitmq.message.stored_message import StoredMessage
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.store.log_batch import Appended
 from orbitmq.store.reads import GetResult, MessageFilter, QueryResult
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset
 
-# -- who may ask
+# -- authorization
 
 
 class AccessValidator(Protocol):
-    """Says who may ask for what."""
+    """Authorizes requests."""
 
     def validate(self, remote_address: str, request: RemotingCommand) -> None:
-        """Called once for every request that has a handler, on both ports, before anything else is done about it.
+        """Called once for every request that has a handler, on both ports, before anything else is
+        done with it.
 
-        Return to let it pass. RequestRefused, as a rule with ResponseCode.NO_PERMISSION, is the answer, and nothing is done. Any other
-        exception is answered with SYSTEM_ERROR and the validator's name, and nothing is done either. The request is not to be changed.
+        Return to let it pass. A RequestRefusedError, usually with ResponseCode.NO_PERMISSION,
+        becomes the reply, and nothing is done. Any other exception is answered with SYSTEM_ERROR
+        and the validator's name, and nothing is done either. The request must not be changed.
         """
 
 
@@ -40,43 +45,44 @@ class AccessValidator(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendAttempt:
-    """What a producer wants to send."""
+    """A message or batch that a producer sends."""
 
     producer_group: str
     topic: str
-    queue_id: int  # below 0: the broker will choose
+    queue_id: int  # below 0: the broker chooses
     born_host: str  # host:port of the producer
-    properties: Mapping[str, str]  # of the message; a batch has those that it has as a whole
-    body_size: int  # as it came: of the compressed body, or of all messages of a batch
+    properties: Mapping[str, str]  # of the message; for a batch, those of the batch as a whole
+    body_size: int  # as received: of the compressed body, or of all messages of a batch
     is_batch: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendResult:
-    """What came of it: what the producer is told, and how long it took."""
+    """The result of a send: the reply to the producer, and its latency."""
 
     code: int  # a ResponseCode
     remark: str | None
-    message_ids: tuple[str, ...]  # none of a message that was refused
+    message_ids: tuple[str, ...]  # empty if the message was refused
     queue_id: int | None
     queue_offset: int | None  # of the first message of a batch
-    cost_ms: int  # from the request to its answer, with the wait for the disk
+    cost_ms: int  # from the request to its reply, including the wait for the disk
 
 
 class SendHook(Protocol):
-    """Hears of sends, and may refuse them."""
+    """Observes sends, and may refuse them."""
 
     def before(self, attempt: SendAttempt) -> None:
         """Called before a send is checked, and before a topic is created for it.
 
-        RequestRefused is the answer; nothing is stored, and no later hook hears of it. Any other exception is answered with SYSTEM_ERROR
-        and the hook's name.
+        A RequestRefusedError becomes the reply; nothing is stored, and later hooks are not called.
+        Any other exception is answered with SYSTEM_ERROR and the hook's name.
         """
 
     def after(self, attempt: SendAttempt, result: SendResult) -> None:
-        """Called once for every send that all hooks let pass, when its answer is known, that of a one-way send too.
+        """Called once for every send that all hooks let pass, when its reply is known, even that of
+        a one-way send.
 
-        Whatever it raises is logged and changes nothing.
+        Exceptions are logged and change nothing.
         """
 
 
@@ -90,45 +96,45 @@ class Delivery:
     consumer_group: str
     topic: str
     queue_id: int
-    offset: int  # that was asked for
-    next_offset: int  # to be asked for next
+    offset: int  # the requested offset
+    next_offset: int  # the offset of the next pull
     message_count: int
     size: int  # of their records, in bytes
     client_address: str  # host:port
 
 
 class ConsumeHook(Protocol):
-    """Hears what consumers are given."""
+    """Observes deliveries to consumers."""
 
     def delivered(self, delivery: Delivery) -> None:
-        """Called when a pull found messages, at once or after it waited, before its answer leaves.
+        """Called when a pull found messages, at once or after it was held, before its reply leaves.
 
-        Whatever it raises is logged and changes nothing: who may pull is a validator's to say.
+        Exceptions are logged and change nothing: to authorize pulls, use a validator.
         """
 
 
-# -- messages that come again
+# -- redeliveries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentBack:
-    """A message that a consumer could not consume, and that is stored once more."""
+    """A message that a consumer could not consume, and that is stored again."""
 
     consumer_group: str
-    topic: str  # where it was sent to at first
-    message_id: str  # by which the consumer has it
-    reconsume_times: int  # how often it came again before
-    is_dead_letter: bool  # it comes no more
+    topic: str  # the topic it was first sent to
+    message_id: str  # the id that the consumer knows
+    reconsume_times: int  # the number of earlier redeliveries
+    is_dead_letter: bool  # it is not redelivered any more
     client_address: str  # host:port
 
 
 class SendBackHook(Protocol):
-    """Hears what consumers could not consume."""
+    """Observes messages that consumers could not consume."""
 
     def sent_back(self, message: SentBack) -> None:
-        """Called when a message that was sent back is stored, before its answer leaves.
+        """Called when a message that was sent back is stored, before the reply leaves.
 
-        Whatever it raises is logged and changes nothing.
+        Exceptions are logged and change nothing.
         """
 
 
@@ -136,36 +142,51 @@ class SendBackHook(Protocol):
 
 
 class PluggableReads(Protocol):
-    """How messages come out of a store. Offsets, times and sizes of queues are the store's own."""
+    """Reads messages from a store. Offsets, times and sizes of queues are the store's own."""
 
-    def get(self, queue: QueueKey, offset: QueueOffset, *, count_max: int, wanted: MessageFilter | None = None) -> GetResult:
-        """Messages of a queue, for each pull. `next_offset` must be behind all that was looked at, or consumers stand still."""
+    def get(
+        self,
+        queue: QueueKey,
+        offset: QueueOffset,
+        *,
+        count_max: int,
+        wanted: MessageFilter | None = None,
+    ) -> GetResult:
+        """Return messages of a queue, for each pull. `next_offset` must be after everything that
+        was read, or consumers make no progress.
+        """
 
     def record_at(self, offset: LogOffset) -> bytes | None:
-        """The record at a place in the log, for who knows a message's id."""
+        """Return the record at a log offset, for lookups by message id."""
 
-    def query_records(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int, by_tags: bool) -> QueryResult:
-        """The records with a key."""
+    def query_records(
+        self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int, by_tags: bool
+    ) -> QueryResult:
+        """Return the records with a key."""
 
 
 class PluggableStore(Protocol):
-    """What of a store a plug-in may change: messages on their way in, and on their way out.
+    """The part of a store that a plug-in may change: messages on their way in and out.
 
-    A plug-in is a callable that is given the store, or the plug-in inside of it, when the broker is built and the store is not open yet,
-    and that returns an object with these members. Files, queues, flushing and retention stay the store's.
+    A plug-in is a callable that receives the store, or the plug-in inside of it, when the broker is
+    built and the store is not open yet, and returns an object with these members. Files, queues,
+    flushing and retention stay with the store.
 
-    RequestRefused, MessageIllegal and StoreError are answered as those of the store; any other exception with SYSTEM_ERROR and the
-    plug-in's name. A message that was appended by a call that then raises is not stored.
+    RequestRefusedError, InvalidMessageError and StoreError are answered like those of the store;
+    any other exception with SYSTEM_ERROR and the plug-in's name. A message appended by a call that
+    then raises is not stored.
     """
 
     @property
     def reads(self) -> PluggableReads:
-        """Asked for once, when the broker is built."""
+        """Read once, when the broker is built."""
 
-    def append(self, message: Message) -> Appended:
-        """Called for every message that is sent alone; returns what the next store says of the message that was appended."""
+    def append(self, message: MessageRecord) -> Appended:
+        """Called for every message that is sent alone; returns the next store's result for the
+        appended message.
+        """
 
-    def append_batch(self, messages: Sequence[Message]) -> list[Appended]:
+    def append_batch(self, messages: Sequence[MessageRecord]) -> list[Appended]:
         """The same for the messages of a batch, all or none, one Appended each."""
 
 
@@ -173,62 +194,91 @@ class PluggableStore(Protocol):
 
 
 class TransactionChecks(Protocol):
-    """Asks producers how transactions ended of which they said nothing, and says what is kept of those that stay open.
+    """Checks back with producers about transactions that have not ended, and decides what is kept
+    of those that stay open.
 
-    A part is a callable that is given the broker's own, and that returns an object with these members. What they raise is logged, and the
-    transaction is looked at again in the next round.
+    An implementation is a callable that receives the broker's own checks and returns an object with
+    these members. Exceptions are logged, and the transaction is retried in the next round.
     """
 
     def can_ask(self, group: str) -> bool:
-        """Whether anybody of a producer group can be asked now; while not, its transactions wait, and no question is counted."""
-
-    def ask(self, half: StoredMessage) -> None:
-        """Ask about a half message, which was just stored once more: who answers names its queue offset and its log offset.
-
-        The answer is END_TRANSACTION, from whomever it comes.
+        """Return whether any member of a producer group can be reached now; if not, its
+        transactions wait, and no check is counted.
         """
 
-    def given_up(self, half: StoredMessage) -> Message | None:
-        """What is to be stored of a half message that is asked about no more; None: nothing. Its topic is made if it is not there."""
+    def ask(self, half: StoredMessage) -> None:
+        """Check a half message, which was just stored again: the reply names its queue offset and
+        its log offset.
+
+        The reply is an END_TRANSACTION, from any producer.
+        """
+
+    def given_up(self, half: StoredMessage) -> MessageRecord | None:
+        """Return what is stored for a half message that is not checked any more; None: nothing. Its
+        topic is created if it does not exist.
+        """
 
 
 class TransactionService(Protocol):
-    """Everything that a broker does about transactions.
+    """Everything that a broker does for transactions.
 
-    A part is a callable that is given the broker's own service, and the checks that are in force, and that returns an object with these
-    members. RequestRefused is the answer to whoever asked; any other exception is answered with SYSTEM_ERROR and the part's name.
+    An implementation is a callable that receives the broker's own service and the selected checks,
+    and returns an object with these members. A RequestRefusedError becomes the reply; any other
+    exception is answered with SYSTEM_ERROR and the implementation's name.
     """
 
     def load(self) -> None:
-        """Called once, when the store is open and offsets are loaded, before anybody is served."""
+        """Called once, when the store is open and offsets are loaded, before any request is
+        served.
+        """
 
-    def prepare(self, message: Message, found: Mapping[str, str]) -> Message | None:
-        """What is stored of a message that is sent with these properties, until its transaction ends; None when it is of none."""
+    def prepare(self, message: MessageRecord, found: Mapping[str, str]) -> MessageRecord | None:
+        """Return what is stored for a message with these properties until its transaction ends;
+        None if it belongs to none.
+        """
 
     def end(self, half: StoredMessage, kind: TransactionType) -> LogOffset:
-        """Commit a half message, or roll it back; up to where the log must be on disk for that to be safe.
+        """Commit a half message, or roll it back; return the log offset up to which the log must be
+        flushed for that to be durable.
 
-        Group and offsets of the request are those of the half message; that it has not ended yet is the service's to know.
+        Group and offsets of the request match the half message; the service itself must know
+        whether it has already ended.
         """
 
     def is_undone(self, half: StoredMessage) -> bool:
-        """Whether a half message was rolled back: one that is sent with its key then is another, also within `dedupWindowMs`."""
+        """Return whether a half message was rolled back: a later send with its key is then a new
+        message, even within `dedupWindowMs`.
+        """
 
     def resume(self, stored: StoredMessage) -> LogOffset:
-        """Let the questions about a half message begin again; `stored` is what was kept of it, or itself."""
+        """Restart the checks of a half message; `stored` is what was kept of it, or the half
+        message itself.
+        """
 
     def tick(self) -> None:
-        """Called ten times a second: what is due."""
+        """Called ten times a second to do what is due."""
 
 
-ACCESS_VALIDATORS: Final[PartGroup[AccessValidator]] = PartGroup("orbitmq.access_validators", "access validator", ("validate",))
-SEND_HOOKS: Final[PartGroup[SendHook]] = PartGroup("orbitmq.send_hooks", "send hook", ("before", "after"))
-CONSUME_HOOKS: Final[PartGroup[ConsumeHook]] = PartGroup("orbitmq.consume_hooks", "consume hook", ("delivered",))
-SEND_BACK_HOOKS: Final[PartGroup[SendBackHook]] = PartGroup("orbitmq.send_back_hooks", "send-back hook", ("sent_back",))
-STORE_PLUGINS: Final[PartGroup[PluggableStore]] = PartGroup("orbitmq.store_plugins", "store plug-in", ("append", "append_batch", "reads"))
+ACCESS_VALIDATORS: Final[PartGroup[AccessValidator]] = PartGroup(
+    "orbitmq.access_validators", "access validator", ("validate",)
+)
+SEND_HOOKS: Final[PartGroup[SendHook]] = PartGroup(
+    "orbitmq.send_hooks", "send hook", ("before", "after")
+)
+CONSUME_HOOKS: Final[PartGroup[ConsumeHook]] = PartGroup(
+    "orbitmq.consume_hooks", "consume hook", ("delivered",)
+)
+SEND_BACK_HOOKS: Final[PartGroup[SendBackHook]] = PartGroup(
+    "orbitmq.send_back_hooks", "send-back hook", ("sent_back",)
+)
+STORE_PLUGINS: Final[PartGroup[PluggableStore]] = PartGroup(
+    "orbitmq.store_plugins", "store plug-in", ("append", "append_batch", "reads")
+)
 TRANSACTION_CHECKS: Final[PartGroup[TransactionChecks]] = PartGroup(
     "orbitmq.transaction_checks", "transaction check", ("can_ask", "ask", "given_up")
 )
 TRANSACTION_SERVICES: Final[PartGroup[TransactionService]] = PartGroup(
-    "orbitmq.transaction_services", "transaction service", ("load", "prepare", "end", "is_undone", "resume", "tick")
+    "orbitmq.transaction_services",
+    "transaction service",
+    ("load", "prepare", "end", "is_undone", "resume", "tick"),
 )

@@ -1,4 +1,6 @@
-"""The store with plug-ins around it: which ones the configuration names, in which order, and what their mistakes cost."""
+"""The store with plug-ins around it: selects those that the configuration names, in order, and
+contains their failures.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ from importlib.metadata import EntryPoint
 from typing import ParamSpec, TypeVar
 
 from orbitmq.broker.plugins.interfaces import STORE_PLUGINS, PluggableReads, PluggableStore
-from orbitmq.common.errors import ConfigurationError, MessageIllegal, StoreError
+from orbitmq.common.errors import ConfigurationError, InvalidMessageError, StoreError
 from orbitmq.common.installed import Installed
-from orbitmq.message.record_write import Message
+from orbitmq.message.record_write import MessageRecord
 from orbitmq.remoting.hooks import naming
 from orbitmq.store.log_batch import Appended
 from orbitmq.store.message_store import MessageStore
@@ -20,7 +22,9 @@ Result = TypeVar("Result")
 
 
 def plugged(store: MessageStore, names: str) -> PluggableStore:
-    """`store` inside of the plug-ins that `messageStorePlugIn` names, the first one outermost; itself when there are none."""
+    """Return `store` wrapped in the plug-ins that `messageStorePlugIn` names, the first one
+    outermost; the store itself if there are none.
+    """
     wrapped: PluggableStore = store
     for point in reversed(_chosen(names)):
         wrapped = _Guarded(STORE_PLUGINS.load(point, wrapped), store.log.discard)
@@ -34,18 +38,25 @@ def _chosen(names: str) -> list[EntryPoint]:
     for name in wanted:
         found = [point for point in offered if point.name == name]
         if len(found) != 1:
-            problem = f"is offered by {len(found)} packages: uninstall all but one" if found else "is no store plug-in that is installed"
+            problem = (
+                f"is offered by {len(found)} packages: uninstall all but one"
+                if found
+                else "is not an installed store plug-in"
+            )
             raise ConfigurationError(
-                f"messageStorePlugIn={names} cannot be used: {name} {problem}. Installed are: "
-                f"{', '.join(f'{point.name} ({point.value})' for point in offered) or 'none'}; "
-                f"install the package that offers it as an entry point of group {STORE_PLUGINS.name}, or take the name out"
+                f"messageStorePlugIn={names} cannot be used: {name} {problem}. Installed are:"
+                f" {', '.join(f'{point.name} ({point.value})' for point in offered) or 'none'};"
+                " install the package that offers it as an entry point of group"
+                f" {STORE_PLUGINS.name}, or take the name out"
             )
         chosen += found
     return chosen
 
 
 class _Guarded:
-    """A plug-in whose unexpected exceptions are answered with its name, and leave nothing appended that nobody is told of."""
+    """A plug-in whose unexpected exceptions are answered with its name, and leave no appended
+    message behind that is never acknowledged.
+    """
 
     def __init__(self, plugin: Installed[PluggableStore], discard: Callable[[], None]) -> None:
         self._plugin = plugin.part
@@ -53,26 +64,27 @@ class _Guarded:
         self._discard = discard
         self.reads = _GuardedReads(plugin.label, plugin.part.reads)
 
-    def append(self, message: Message) -> Appended:
+    def append(self, message: MessageRecord) -> Appended:
         with self._all_or_nothing():
             return self._plugin.append(message)
 
-    def append_batch(self, messages: Sequence[Message]) -> list[Appended]:
+    def append_batch(self, messages: Sequence[MessageRecord]) -> list[Appended]:
         with self._all_or_nothing():
             return self._plugin.append_batch(messages)
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         try:
-            with naming(self._label, MessageIllegal, StoreError):
+            with naming(self._label, InvalidMessageError, StoreError):
                 yield
         except Exception:
-            self._discard()  # sends are committed one by one where there are plug-ins: nobody else's message is pending
+            # sends are committed one by one if there are plug-ins, so no other message is pending
+            self._discard()
             raise
 
 
 class _GuardedReads:
-    """The same for its reads."""
+    """The same for a plug-in's reads."""
 
     def __init__(self, label: str, reads: PluggableReads) -> None:
         self.get = _named(label, reads.get)
@@ -82,7 +94,9 @@ class _GuardedReads:
 
 def _named(label: str, call: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     def guarded(*arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
-        with naming(label, StoreError, OSError):  # the files of the store itself may be what could not be read
+        with naming(
+            label, StoreError, OSError
+        ):  # the store's own files may be what could not be read
             return call(*arguments, **named)
 
     return guarded

@@ -1,1 +1,1 @@
-"""Processors: the requests of a broker, a class for each family, from typed header and body to the answer."""
+"""Processors translate between the wire and the services, one class per family of requests."""

@@ -1,20 +1,22 @@
-"""The broker as a whole: its configuration, what it does now, what it counted, how replication and other stores stand.
+"""Requests about the broker itself: configuration, runtime info, statistics, replication status,
+and requests that only a RocksDB store serves.
 
-An update of the configuration writes a small file within the turn: an operator's rare act, after which every request has to see the new
-values. Invariant: an update that is refused changes nothing.
+An update of the configuration writes a small file on the loop thread: it is rare, and every later
+request must see the new values. Invariant: a refused update changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from orbitmq.broker.processors.admin_answers import REMARK_LEFT
-from orbitmq.broker.stats import Stats
-from orbitmq.broker.system_info import RuntimeInfo
+from orbitmq.broker.config.broker_config import BrokerConfig
+from orbitmq.broker.observability.runtime_info import RuntimeInfo
+from orbitmq.broker.observability.stats import Stats
+from orbitmq.broker.processors.admin_replies import REMARK_LEFT
 from orbitmq.common import properties
 from orbitmq.common.clock import Clock
-from orbitmq.common.errors import RequestRefused
+from orbitmq.common.errors import RequestRefusedError
 from orbitmq.protocol import fastjson
 from orbitmq.protocol.bodies.broker_info import ROCKSDB_CHECK_RUNS, encode_ha_status
 from orbitmq.protocol.bodies.nameserver import DataVersion, encode_kv_table
@@ -31,27 +33,17 @@ _CONFIGURATION_BYTES_MAX: Final = 128 * 1024
 _READ_MODES: Final = {0: "true", 1: "false"}  # as madvise numbers them
 
 
-class BrokerInfoSettings(Protocol):
-    """The whole configuration as operators read and change it."""
-
-    @property
-    def broker_permission(self) -> int: ...
-
-    def render(self) -> str: ...
-
-    def update(self, properties_text: str) -> None: ...
-
-
 class BrokerInfoProcessor:
-    """25, 26, 28, 315, 354, 355, 907, 1007 and 2004.
+    """Serves configuration, runtime info, statistics and HA status, and the requests for RocksDB
+    stores.
 
-    `updated` is called after each update of the configuration; `permission_changed` when that changed what the broker may do, which name
-    servers have to hear.
+    `updated` is called after each update of the configuration; `permission_changed` when the update
+    changed brokerPermission, which the name servers must learn.
     """
 
     def __init__(
         self,
-        settings: BrokerInfoSettings,
+        settings: BrokerConfig,
         *,
         info: RuntimeInfo,
         stats: Stats,
@@ -85,33 +77,44 @@ class BrokerInfoProcessor:
     def update_configuration(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         if request.body:
             if len(request.body) > _CONFIGURATION_BYTES_MAX:
-                remark = f"the body has {len(request.body)} bytes; up to {_CONFIGURATION_BYTES_MAX} of configuration are read at a time"
-                raise RequestRefused(ResponseCode.SYSTEM_ERROR, remark)
+                remark = (
+                    f"the body has {len(request.body)} bytes; an update may have up to"
+                    f" {_CONFIGURATION_BYTES_MAX}"
+                )
+                raise RequestRefusedError(ResponseCode.SYSTEM_ERROR, remark)
             permission = self._settings.broker_permission
             self._update(properties.decode(request.body))
             if self._settings.broker_permission != permission:
                 self._permission_changed()
-        return request.answer(ResponseCode.SUCCESS)
+        return request.reply(ResponseCode.SUCCESS)
 
     def set_read_mode(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Have the log read ahead or not: another way to set dataReadAheadEnable."""
+        """Switch read-ahead of the commit log: an alias of dataReadAheadEnable."""
         try:
-            mode = headers.SetCommitLogReadModeRequestHeader.from_fields(request.ext_fields).read_ahead_mode
-        except RequestRefused as problem:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"set commitlog readahead mode failed: {problem.remark}") from problem
+            mode = headers.SetCommitLogReadModeRequestHeader.from_fields(
+                request.ext_fields
+            ).read_ahead_mode
+        except RequestRefusedError as problem:
+            raise RequestRefusedError(
+                ResponseCode.SYSTEM_ERROR, f"set commitlog readahead mode failed: {problem.remark}"
+            ) from problem
         if mode is None:
             why = "param error" if request.ext_fields is None else "failed"
-            raise RequestRefused(
+            raise RequestRefusedError(
                 ResponseCode.SYSTEM_ERROR,
-                f"set commitlog readahead mode {why}: READ_AHEAD_MODE is missing; send 0 (read ahead) or 1 (read at random)",
+                f"set commitlog readahead mode {why}: READ_AHEAD_MODE is missing; send 0 (read"
+                " ahead) or 1 (read at random)",
             )
         if mode not in _READ_MODES:
-            raise RequestRefused(
+            raise RequestRefusedError(
                 ResponseCode.INVALID_PARAMETER,
-                f"set commitlog readahead mode param value error: READ_AHEAD_MODE={mode}; send 0 (read ahead) or 1 (read at random)",
+                f"set commitlog readahead mode param value error: READ_AHEAD_MODE={mode}; send 0"
+                " (read ahead) or 1 (read at random)",
             )
         self._update(f"dataReadAheadEnable={_READ_MODES[mode]}\n")
-        return request.answer(ResponseCode.SUCCESS, f"set commitlog readahead mode success, mode: {mode}")
+        return request.reply(
+            ResponseCode.SUCCESS, f"set commitlog readahead mode success, mode: {mode}"
+        )
 
     def _update(self, changes: str) -> None:
         self._settings.update(changes)
@@ -121,41 +124,53 @@ class BrokerInfoProcessor:
     def get_configuration(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         version = fastjson.dumps(self._version.to_json()).decode()
         header = headers.GetBrokerConfigResponseHeader(version=version)
-        return request.answer(ResponseCode.SUCCESS, header=header, body=self._settings.render().encode())
+        return request.reply(
+            ResponseCode.SUCCESS, header=header, body=self._settings.render().encode()
+        )
 
     def get_runtime_info(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        return request.answer(ResponseCode.SUCCESS, body=encode_kv_table(self._info.entries()))
+        return request.reply(ResponseCode.SUCCESS, body=encode_kv_table(self._info.entries()))
 
     def view_stats(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = headers.ViewBrokerStatsDataRequestHeader.from_fields(request.ext_fields)
         found = self._stats.view(header.stats_name, header.stats_key)
         if found is None:
-            raise RequestRefused(
+            raise RequestRefusedError(
                 ResponseCode.SYSTEM_ERROR,
-                f"The stats <{header.stats_name}> <{header.stats_key}> not exist: nothing was counted yet, or there is no such statistic",
+                f"The stats <{header.stats_name}> <{header.stats_key}> not exist: nothing was"
+                " counted yet, or there is no such statistic",
             )
-        return request.answer(ResponseCode.SUCCESS, body=found.encode())
+        return request.reply(ResponseCode.SUCCESS, body=found.encode())
 
     def get_ha_status(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        return request.answer(ResponseCode.SUCCESS, body=encode_ha_status(self._store.log.end_offset))
-
-    def get_epochs(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        raise RequestRefused(
-            ResponseCode.SYSTEM_ERROR, "this request only for controllerMode : there are no epochs where no controller elects masters"
+        return request.reply(
+            ResponseCode.SUCCESS, body=encode_ha_status(self._store.log.end_offset)
         )
 
-    # -- what only other stores have: RocksDB
+    def get_epochs(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        raise RequestRefusedError(
+            ResponseCode.SYSTEM_ERROR,
+            "this request only for controllerMode : there are no epochs without a controller",
+        )
+
+    # -- for RocksDB stores only
 
     def check_rocksdb(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Compare queues in files with those in RocksDB: say that it was begun, as the original always does; here there are none."""
-        return request.answer(ResponseCode.SUCCESS, REMARK_LEFT, body=ROCKSDB_CHECK_RUNS)
+        """Reply that the comparison with RocksDB queues has begun, as RocketMQ always does; there
+        are no such queues here.
+        """
+        return request.reply(ResponseCode.SUCCESS, REMARK_LEFT, body=ROCKSDB_CHECK_RUNS)
 
     def export_configuration(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Have tables as JSON files: they are, at any time."""
-        kinds = headers.ExportRocksDBConfigToJsonRequestHeader.from_fields(request.ext_fields).config_type.split(";")
+        """Export tables as JSON files: a no-op, they always are JSON files."""
+        kinds = headers.ExportRocksDBConfigToJsonRequestHeader.from_fields(
+            request.ext_fields
+        ).config_type.split(";")
         unknown = [kind for kind in map(str.strip, kinds) if kind and kind.lower() not in _EXPORTS]
         if unknown:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR, f"Unknown config type: {unknown[0]}; name some of topics, subscriptionGroups, consumerOffsets"
+            raise RequestRefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"Unknown config type: {unknown[0]}; name some of topics, subscriptionGroups,"
+                " consumerOffsets",
             )
-        return request.answer(ResponseCode.SUCCESS, "export done.")
+        return request.reply(ResponseCode.SUCCESS, "export done.")

@@ -1,31 +1,24 @@
-"""Requests of filter servers. What is known of them lives in `FilterServers`."""
+"""Requests of filter servers. Their state lives in `FilterServers`."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from orbitmq.broker.filter_servers import FilterServers
+from orbitmq.broker.clients.filter_servers import FilterServers
+from orbitmq.broker.config.broker_config import BrokerConfig
 from orbitmq.common.clock import Clock
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
-from orbitmq.protocol.headers.filter_servers import RegisterFilterServerRequestHeader, RegisterFilterServerResponseHeader
+from orbitmq.protocol.headers.clients import (
+    RegisterFilterServerRequestHeader,
+    RegisterFilterServerResponseHeader,
+)
 from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Handler
 
 
-class FilterServerSettings(Protocol):
-    """What of the configuration a filter server is told."""
-
-    @property
-    def broker_name(self) -> str: ...
-    @property
-    def broker_id(self) -> int: ...
-
-
 class FilterServerProcessor:
-    """301."""
+    """Serves REGISTER_FILTER_SERVER."""
 
-    def __init__(self, settings: FilterServerSettings, servers: FilterServers, clock: Clock) -> None:
+    def __init__(self, settings: BrokerConfig, servers: FilterServers, clock: Clock) -> None:
         self._settings = settings
         self._servers = servers
         self._clock = clock
@@ -34,16 +27,22 @@ class FilterServerProcessor:
         return {RequestCode.REGISTER_FILTER_SERVER: self.register}
 
     def register(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Know a filter server from now on, until it falls silent; name servers hear of it with the next registration."""
-        address = RegisterFilterServerRequestHeader.from_fields(request.ext_fields).filter_server_addr
+        """Register a filter server until it falls silent; name servers learn of it with the next
+        registration.
+        """
+        address = RegisterFilterServerRequestHeader.from_fields(
+            request.ext_fields
+        ).filter_server_addr
         self._servers.register(channel, address, self._clock.monotonic_ms())
-        told = RegisterFilterServerResponseHeader(broker_name=self._settings.broker_name, broker_id=self._settings.broker_id)
-        return request.answer(ResponseCode.SUCCESS, header=told)
+        header = RegisterFilterServerResponseHeader(
+            broker_name=self._settings.broker_name, broker_id=self._settings.broker_id
+        )
+        return request.reply(ResponseCode.SUCCESS, header=header)
 
     def on_close(self, channel: Channel) -> None:
         self._servers.on_close(channel)
 
     def scan(self) -> None:
-        """Take away those that fell silent."""
+        """Drop filter servers that fell silent, and close their connections."""
         for channel in self._servers.scan(self._clock.monotonic_ms()):
             channel.close("its filter server was silent for too long")

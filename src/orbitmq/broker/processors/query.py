@@ -1,19 +1,20 @@
-"""Look-ups in the store: messages by key or place, the ends of queues, offsets by time, the entries of a queue.
+"""Store look-ups: messages by key or offset, ends of queues, offsets by time, queue entries.
 
-Nothing here changes anything. A topic or queue that is not there is an empty one, as it is to the original.
+Read-only. A topic or queue that does not exist counts as empty, as in RocketMQ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Final
 
-from orbitmq.broker.consumers import Consumers
-from orbitmq.broker.filters.consumer_filters import ConsumerFilter, ConsumerFilters
-from orbitmq.broker.filters.message_filters import ExpressionFilter
+from orbitmq.broker.clients.consumers import Consumers
+from orbitmq.broker.config.broker_config import BrokerConfig
+from orbitmq.broker.consume.filters.message_filters import ExpressionFilter
+from orbitmq.broker.metadata.consumer_filters import ConsumerFilter, ConsumerFilters
 from orbitmq.broker.plugins.interfaces import PluggableReads
-from orbitmq.broker.processors.admin_answers import REMARK_LEFT
-from orbitmq.common.errors import RequestRefused
+from orbitmq.broker.processors.admin_replies import REMARK_LEFT
+from orbitmq.common.errors import RequestRefusedError
 from orbitmq.common.slices import Slices
 from orbitmq.protocol.bodies.admin_topics import ConsumeQueueEntries, QueueEntry, encode_entry_unit
 from orbitmq.protocol.bodies.consumer_filters import encode_filter
@@ -32,28 +33,25 @@ from orbitmq.store.message_store import MessageStore
 from orbitmq.store.reads import MessageFilter, TagsFilter
 from orbitmq.store.types import LogOffset, QueueKey, QueueOffset, StoreTimeMs
 
-_BY_TAGS: Final = "T"  # of indexType: the key is the text of a message's tags
-_ENTRIES_MAX: Final = 10_000  # in one answer: the original gives what is left of a file, which holds its thread for as long
-
-
-class QuerySettings(Protocol):
-    """What of the configuration look-ups look at."""
-
-    @property
-    def default_query_max_num(self) -> int: ...
-    @property
-    def max_msgs_num_batch(self) -> int: ...
+_BY_TAGS: Final = "T"  # indexType: the key is the tags string of a message
+# per reply: RocketMQ returns the rest of a file, which blocks its thread
+_ENTRIES_MAX: Final = 10_000
 
 
 class QueryProcessor:
-    """12, 29 to 33 and 321."""
+    """Serves look-ups of messages, offsets and consume queue entries."""
 
     def __init__(
-        self, settings: QuerySettings, store: MessageStore, reads: PluggableReads, consumers: Consumers, filters: ConsumerFilters
+        self,
+        settings: BrokerConfig,
+        store: MessageStore,
+        reads: PluggableReads,
+        consumers: Consumers,
+        filters: ConsumerFilters,
     ) -> None:
         self._settings = settings
         self._store = store
-        self._reads = reads  # what plug-ins may change of it
+        self._reads = reads  # the store's, or a plug-in's
         self._consumers = consumers
         self._filters = filters
 
@@ -70,71 +68,99 @@ class QueryProcessor:
 
     # -- messages
 
-    def query_message(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def query_message(self, _channel: Channel, request: RemotingCommand) -> Slices[RemotingCommand]:
         header = headers.QueryMessageRequestHeader.from_fields(request.ext_fields)
         count = self._settings.default_query_max_num if header.unique_key_query else header.max_num
         if count < 0:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"maxNum={count} messages cannot be found; ask for one at least")
-        found = self._reads.query_records(
-            header.topic,
-            header.key,
-            count_max=min(count, self._settings.max_msgs_num_batch),
-            begin_ms=header.begin_timestamp,
-            end_ms=header.end_timestamp,
-            by_tags=header.index_type == _BY_TAGS,
-        )
-        told = headers.QueryMessageResponseHeader(
-            index_last_update_timestamp=found.last_time_ms, index_last_update_phyoffset=found.last_offset
+            raise RequestRefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"maxNum={count} is below 0; ask for at least 1 message",
+            )
+        limits = {
+            "count_max": min(count, self._settings.max_msgs_num_batch),
+            "begin_ms": header.begin_timestamp,
+            "end_ms": header.end_timestamp,
+        }
+        by_tags = header.index_type == _BY_TAGS
+        if self._reads is self._store.reads:
+            found = yield from self._store.reads.query_records_in_slices(
+                header.topic, header.key, **limits, by_tags=by_tags
+            )
+        else:  # a plug-in's look-up has no slices
+            found = self._reads.query_records(header.topic, header.key, **limits, by_tags=by_tags)
+        response_header = headers.QueryMessageResponseHeader(
+            index_last_update_timestamp=found.last_time_ms,
+            index_last_update_phyoffset=found.last_offset,
         )
         if not found.record_count:
             remark = "can not find message, maybe time range not correct"
-            return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, header=told)
-        return request.answer(ResponseCode.SUCCESS, header=told, body=found.records)
+            return request.reply(ResponseCode.QUERY_NOT_FOUND, remark, header=response_header)
+        return request.reply(ResponseCode.SUCCESS, header=response_header, body=found.records)
 
     def view_message(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         offset = headers.ViewMessageRequestHeader.from_fields(request.ext_fields).offset
         record = self._reads.record_at(LogOffset(offset)) if offset >= 0 else None
         if record is None:
-            raise RequestRefused(
+            raise RequestRefusedError(
                 ResponseCode.SYSTEM_ERROR,
-                f"can not find message by the offset, {offset}; no message begins there, or it was deleted",
+                f"can not find message by the offset, {offset}; no message begins there, or it was"
+                " deleted",
             )
-        return request.answer(ResponseCode.SUCCESS, body=record)
+        return request.reply(ResponseCode.SUCCESS, body=record)
 
     # -- offsets
 
     def search_offset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = offset_headers.SearchOffsetRequestHeader.from_fields(request.ext_fields)
         boundary = Boundary.UPPER if header.boundary_type is BoundaryType.UPPER else Boundary.LOWER
-        offset = self._store.reads.offset_by_time(QueueKey(header.topic, header.queue_id), StoreTimeMs(header.timestamp), boundary)
-        return request.answer(ResponseCode.SUCCESS, header=offset_headers.SearchOffsetResponseHeader(offset=offset))
+        offset = self._store.reads.offset_by_time(
+            QueueKey(header.topic, header.queue_id), StoreTimeMs(header.timestamp), boundary
+        )
+        return request.reply(
+            ResponseCode.SUCCESS, header=offset_headers.SearchOffsetResponseHeader(offset=offset)
+        )
 
     def get_max_offset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = offset_headers.GetMaxOffsetRequestHeader.from_fields(request.ext_fields)
         offset = self._store.queues.max_offset(header.topic, header.queue_id)
-        return request.answer(ResponseCode.SUCCESS, header=offset_headers.GetMaxOffsetResponseHeader(offset=offset))
+        return request.reply(
+            ResponseCode.SUCCESS, header=offset_headers.GetMaxOffsetResponseHeader(offset=offset)
+        )
 
     def get_min_offset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = offset_headers.GetMinOffsetRequestHeader.from_fields(request.ext_fields)
         offset = self._store.queues.min_offset(header.topic, header.queue_id)
-        return request.answer(ResponseCode.SUCCESS, "", header=offset_headers.GetMinOffsetResponseHeader(offset=offset))
+        return request.reply(
+            ResponseCode.SUCCESS,
+            "",
+            header=offset_headers.GetMinOffsetResponseHeader(offset=offset),
+        )
 
     def get_earliest_time(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = offset_headers.GetEarliestMsgStoretimeRequestHeader.from_fields(request.ext_fields)
         time_ms = self._store.reads.earliest_time(QueueKey(header.topic, header.queue_id))
-        return request.answer(ResponseCode.SUCCESS, header=offset_headers.GetEarliestMsgStoretimeResponseHeader(timestamp=time_ms))
+        return request.reply(
+            ResponseCode.SUCCESS,
+            header=offset_headers.GetEarliestMsgStoretimeResponseHeader(timestamp=time_ms),
+        )
 
-    # -- entries
+    # -- consume queue entries
 
-    def query_consume_queue(self, _channel: Channel, request: RemotingCommand) -> Slices[RemotingCommand]:
+    def query_consume_queue(
+        self, _channel: Channel, request: RemotingCommand
+    ) -> Slices[RemotingCommand]:
         header = headers.QueryConsumeQueueRequestHeader.from_fields(request.ext_fields)
         topic, queue_id, index = header.topic, header.queue_id or 0, header.index or 0
         if topic is None:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the field topic is missing; name the topic of the queue")
+            raise RequestRefusedError(
+                ResponseCode.SYSTEM_ERROR, "the field topic is missing; name the topic of the queue"
+            )
         queues = self._store.queues
         queue = queues.plain.find(topic, queue_id) or queues.batch.find(topic, queue_id)
         if queue is None or not queue.min_offset <= index < queue.max_offset:
-            return request.answer(ResponseCode.SUCCESS, f"Index {index} of {queue_id}@{topic} is not exist!")
+            return request.reply(
+                ResponseCode.SUCCESS, f"Index {index} of {queue_id}@{topic} is not exist!"
+            )
         subscription = filter_data = wanted = None
         if header.consumer_group is not None:
             group = self._consumers.find(header.consumer_group)
@@ -151,18 +177,20 @@ class QueryProcessor:
             subscription=subscription,
             filter_data=filter_data,
         )
-        return request.answer(ResponseCode.SUCCESS, REMARK_LEFT, body=(yield from body.encode()))
+        return request.reply(ResponseCode.SUCCESS, REMARK_LEFT, body=(yield from body.encode()))
 
 
 def _filter_of(subscription: SubscriptionData, known: ConsumerFilter | None) -> MessageFilter:
-    """What pulls of a group that subscribes so are answered by."""
+    """Return the filter that pulls of this subscription use."""
     if is_tag_type(subscription.expression_type) or known is None:
         return TagsFilter(subscription.wanted_codes)
     return ExpressionFilter(known.expression, known.data)
 
 
-def _entries(queue: ConsumeQueue | BatchConsumeQueue, begin: int, end: int, wanted: MessageFilter | None) -> Iterator[QueueEntry]:
-    """The entries of the messages in a range, as far as there are any; one for each batch in a queue of batches."""
+def _entries(
+    queue: ConsumeQueue | BatchConsumeQueue, begin: int, end: int, wanted: MessageFilter | None
+) -> Iterator[QueueEntry]:
+    """Yield the entries in a range, up to the end of the queue; in a batch queue one per batch."""
     while begin < end:
         if isinstance(queue, BatchConsumeQueue):
             batch = queue.get(QueueOffset(begin))
@@ -179,7 +207,9 @@ def _entries(queue: ConsumeQueue | BatchConsumeQueue, begin: int, end: int, want
 
 
 def _with_unit(queue: ConsumeQueue, entry: Entry, wanted: MessageFilter | None) -> QueueEntry:
-    """The entry with what the ext file says of it, if that is where its tags code is; and whether a pull would look at its message."""
+    """Resolve an entry whose tags code lives in the ext file; `matches` says whether a pull would
+    read its message.
+    """
     if not is_ext_address(entry.tags_code):
         return QueueEntry(*entry)
     unit = queue.ext_unit(entry.tags_code)

@@ -1,113 +1,144 @@
-"""SEND_REPLY_MESSAGE in both spellings: a reply is brought straight to the client that asked, by PUSH_REPLY_MESSAGE_TO_CLIENT, and kept.
+"""SEND_REPLY_MESSAGE in both spellings: pushes a reply to the client that asked, by
+PUSH_REPLY_MESSAGE_TO_CLIENT, and stores it.
 
-The client is found by its id among those that sent a heartbeat as producers. Whoever replies hears whether the reply arrived; that it is
-also stored, in the topic that the cluster has for replies, is for those who look for it later. Invariant: a reply that was brought is not
-refused, also if it could not be stored.
+The client is found by its id among those that sent a heartbeat as producers. The sender of the
+reply learns whether it arrived; the copy in the cluster's topic of replies is for later look-ups.
+Invariant: a reply that was pushed is not refused, even if it could not be stored.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from orbitmq.broker.own_messages import OwnMessages
-from orbitmq.broker.processors.safe_answers import SafeAnswers
-from orbitmq.broker.processors.send import SendProcessor, born_host_of, send_header
-from orbitmq.broker.producers import Producers
-from orbitmq.common.errors import MessageIllegal, RemoteError, RequestRefused, StoreError
+from orbitmq.broker.clients.producers import Producers
+from orbitmq.broker.config.broker_config import BrokerConfig
+from orbitmq.broker.processors.plugin_hooks import Heard, SendHooks
+from orbitmq.broker.processors.refusals import with_fields
+from orbitmq.broker.processors.send import send_values
+from orbitmq.broker.processors.write_replies import WriteReplies
+from orbitmq.broker.produce.durable_replies import Write
+from orbitmq.broker.produce.internal_writer import InternalMessageWriter
+from orbitmq.broker.produce.service import SendService
+from orbitmq.common.errors import InvalidMessageError, RemoteError, RequestRefusedError, StoreError
 from orbitmq.message import hosts, properties
 from orbitmq.message.message_id import offset_id
-from orbitmq.message.record_write import Message
+from orbitmq.message.record_write import MessageRecord
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
-from orbitmq.protocol.headers.send import ReplyMessageRequestHeader, SendMessageRequestHeader, SendMessageResponseHeader
-from orbitmq.remoting.channel import Channel
+from orbitmq.protocol.headers.send import (
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageResponseHeader,
+    send_header,
+)
+from orbitmq.remoting.channel import Channel, channel_of
 from orbitmq.remoting.dispatch import Handler
 from orbitmq.store.log_batch import Appended
 
 PUSH_TIMEOUT_MS: Final = 10_000
-_NOT_STORED: Final = "0"  # the id of a reply that was brought and is stored nowhere
+_NOT_STORED: Final = "0"  # the id of a reply that was pushed but not stored
 
 log = logging.getLogger(__name__)
 
 
-class ReplySettings(Protocol):
-    """What of the configuration replies look at."""
-
-    @property
-    def region_id(self) -> str: ...
-    @property
-    def trace_on(self) -> bool: ...
-    @property
-    def store_reply_message_enable(self) -> bool: ...
-
-
 class ReplyProcessor:
-    """324 and 325."""
+    """Serves SEND_REPLY_MESSAGE in both spellings."""
 
     def __init__(
         self,
-        settings: ReplySettings,
+        settings: BrokerConfig,
         *,
-        sends: SendProcessor,
+        sends: SendService,
         producers: Producers,
-        own: OwnMessages,
-        answers: SafeAnswers,
+        own: InternalMessageWriter,
+        replies: WriteReplies,
         now_ms: Callable[[], int],
+        hooks: SendHooks | None,
     ) -> None:
         self._settings = settings
         self._sends = sends
         self._producers = producers
         self._own = own
-        self._answers = answers
+        self._replies = replies
         self._now_ms = now_ms
+        self._hooks = hooks
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.SEND_REPLY_MESSAGE: self.reply, RequestCode.SEND_REPLY_MESSAGE_V2: self.reply}
+        return {
+            RequestCode.SEND_REPLY_MESSAGE: self.reply,
+            RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
+        }
 
     async def reply(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """Bring a reply to whoever waits for it, then store it."""
-        header = send_header(request)
-        with self._sends.saying_where():
-            topic, queue_id = self._sends.place_of(header)
-        born_host = born_host_of(channel)
-        told = properties.extended((header.properties or "").encode("utf-8", "replace"), self._sends.place_fields())
-        problem = await self._push(header, request.body or b"", hosts.text_of(born_host), properties.parse(told))
-        code = ResponseCode.SUCCESS if problem is None else ResponseCode.SYSTEM_ERROR
+        """Push a reply to the client that waits for it, then store it."""
+        if self._hooks is None:
+            return await self._reply(channel, request, None)
+        return await self._hooks.around_waiting(channel, request, self._reply)
+
+    async def _reply(
+        self, channel: Channel, request: RemotingCommand, heard: Heard | None
+    ) -> RemotingCommand | None:
+        header = send_header(request.code, request.ext_fields)
+        sent = send_values(channel, request, header)
+        with with_fields(self._sends.place_fields):
+            topic, queue_id = self._sends.place_of(sent)
+        raw = properties.extended(
+            sent.properties.encode("utf-8", "replace"), self._sends.place_fields()
+        )
+        found = properties.parse(raw)
+        problem = await self._push(header, sent.body, hosts.text_of(sent.born_host), found)
         stored = None
         if self._settings.store_reply_message_enable:
             stored = self._stored(
-                Message(
+                MessageRecord(
                     topic.name.encode(),
-                    request.body or b"",
-                    born_host=born_host,
-                    born_time_ms=header.born_timestamp,
+                    sent.body,
+                    born_host=sent.born_host,
+                    born_time_ms=sent.born_time_ms,
                     queue_id=queue_id,
-                    flag=header.flag,
-                    sys_flag=header.sys_flag,
-                    reconsume_times=header.reconsume_times or 0,
-                    properties=told,
+                    flag=sent.flag,
+                    sys_flag=sent.sys_flag,
+                    reconsume_times=sent.reconsume_times,
+                    properties=raw,
                 )
             )
+        code = ResponseCode.SUCCESS if problem is None else ResponseCode.SYSTEM_ERROR
         if stored is None:
             if problem is not None:
-                raise RequestRefused(code, problem, self._sends.place_fields())
-            return request.answer(code, header=self._header(_NOT_STORED, queue_id, 0))
-        answer = request.answer(
-            code, problem, header=self._header(offset_id(self._sends.store_host, stored.offset), queue_id, stored.queue_offset)
+                raise RequestRefusedError(code, problem, self._sends.place_fields())
+            response = request.reply(code, header=self._header(_NOT_STORED, queue_id, 0))
+            if heard is not None:
+                heard(response)
+            return response
+        msg_id = offset_id(self._sends.store_host, stored.offset)
+        response = request.reply(
+            code, problem, header=self._header(msg_id, queue_id, stored.queue_offset)
         )
-        waits = properties.parse(told).get(properties.WAIT) != "false"
-        return self._answers.give(channel, request, answer, stored.end, topic.name, waits=waits)
+        write = Write(
+            end=stored.end,
+            topic=topic.name,
+            waits_for_flush=found.get(properties.WAIT) != "false",
+        )
+        return self._replies.reply(channel, request, response, write, heard)
 
-    async def _push(self, header: SendMessageRequestHeader, body: bytes, born_host: str, found: dict[str, str]) -> str | None:
-        """Bring a reply to its client; why not, if it did not arrive."""
+    async def _push(
+        self, header: SendMessageRequestHeader, body: bytes, born_host: str, found: dict[str, str]
+    ) -> str | None:
+        """Push a reply to its client; return why it did not arrive, or None."""
         client_id = found.get(properties.REPLY_TO_CLIENT)
         if client_id is None:
-            return f"reply message properties[{properties.REPLY_TO_CLIENT}] is null: it has to name the client that asked"
+            return (
+                f"reply message properties[{properties.REPLY_TO_CLIENT}] is null: it has to name"
+                " the client that asked"
+            )
         channel = self._producers.channel_of_client(client_id)
         if channel is None:
-            return f"push reply message fail, channel of <{client_id}> not found. It has left, or is no producer that this broker heard of"
+            return (
+                f"push reply message fail, channel of <{client_id}> not found. It has left, or is"
+                " no producer that this broker heard of"
+            )
         now_ms = self._now_ms()
         pushed = ReplyMessageRequestHeader(
             producer_group=header.producer_group,
@@ -127,20 +158,28 @@ class ReplyProcessor:
         )
         command = RemotingCommand.request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed, body)
         try:
-            answer = await channel.invoke(command, PUSH_TIMEOUT_MS)
-            why = None if answer.code == ResponseCode.SUCCESS else f"it answered {answer.code} {answer.remark or ''}"
+            answer = await channel_of(channel).invoke(command, PUSH_TIMEOUT_MS)
+            why = (
+                None
+                if answer.code == ResponseCode.SUCCESS
+                else f"it answered {answer.code} {answer.remark or ''}"
+            )
         except RemoteError as problem:
             why = str(problem)
         if why is None:
             return None
-        log.warning("reply_not_brought client=%s peer=%s why='%s'", client_id, channel.remote_address, why)
+        log.warning(
+            "reply_not_brought client=%s peer=%s why='%s'", client_id, channel.remote_address, why
+        )
         return f"push reply message to {client_id}fail. {why}; reply again as long as it waits"
 
-    def _stored(self, message: Message) -> Appended | None:
+    def _stored(self, message: MessageRecord) -> Appended | None:
         try:
             (appended,) = self._own.put(message)
-        except (MessageIllegal, StoreError) as problem:
-            log.warning("reply_not_stored topic=%s why='%s'", bytes(message.topic).decode(), problem)
+        except (InvalidMessageError, StoreError) as problem:
+            log.warning(
+                "reply_not_stored topic=%s why='%s'", bytes(message.topic).decode(), problem
+            )
             return None
         return appended
 

@@ -1,22 +1,25 @@
-"""Offsets that an operator resets, and the offsets that clients themselves have.
+"""Resets of consumer offsets by operators, and the offsets that clients hold.
 
-With useServerSideResetOffset the broker keeps the new offsets, and tells a consumer when it pulls next; without it the consumers that are
-online are told at once, and commit them. Invariant: all queues of a request are reset, or none.
+With useServerSideResetOffset the broker keeps the new offsets and passes them to a consumer with
+its next pull; otherwise it sends them to the online consumers, which commit them. Invariant: a
+request resets all of its queues, or none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, Protocol
+from typing import Final
 
-from orbitmq.broker.clients import Member
-from orbitmq.broker.consumers import Consumers
-from orbitmq.broker.groups import Groups
-from orbitmq.broker.offsets import Offsets
-from orbitmq.broker.processors.admin_answers import REMARK_LEFT, check_queue
-from orbitmq.broker.topics import Topics
-from orbitmq.common.errors import ProtocolError, RemoteError, RequestRefused
+from orbitmq.broker.clients.consumers import Consumers
+from orbitmq.broker.clients.registry import Member
+from orbitmq.broker.config.broker_config import BrokerConfig
+from orbitmq.broker.consume.offset_service import check_queue
+from orbitmq.broker.metadata.consumer_offsets import Offsets
+from orbitmq.broker.metadata.groups import Groups
+from orbitmq.broker.metadata.topics import Topics
+from orbitmq.broker.processors.admin_replies import REMARK_LEFT
+from orbitmq.common.errors import ProtocolError, RemoteError, RequestRefusedError
 from orbitmq.common.slices import Slices, slices_of, to_be_finished
 from orbitmq.protocol.bodies.admin_groups import (
     decode_client_offsets,
@@ -30,7 +33,7 @@ from orbitmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from orbitmq.protocol.command import RemotingCommand
 from orbitmq.protocol.headers import offsets as headers
 from orbitmq.protocol.versions import V3_0_7_SNAPSHOT, describe
-from orbitmq.remoting.channel import Channel
+from orbitmq.remoting.channel import Channel, channel_of
 from orbitmq.remoting.dispatch import Handler
 from orbitmq.remoting.slices import finish_between
 from orbitmq.store.message_store import MessageStore
@@ -40,26 +43,25 @@ log = logging.getLogger(__name__)
 
 _CALL_TIMEOUT_MS: Final = 5_000
 _ALL_QUEUES: Final = -1
-_SEARCHES_PER_SLICE: Final = 20  # of offsets by time, each of which reads some records
-_TOLD_PER_SLICE: Final = 100  # clients
-_TOLD_BYTES: Final = 1024 * 1024
+_SEARCHES_PER_SLICE: Final = 20  # look-ups by time, each reads some records
+_QUEUES_PER_SLICE: Final = 5_000
+_CLIENTS_PER_SLICE: Final = 100
+_SENT_BYTES_PER_SLICE: Final = 1024 * 1024
 _NO_OFFSET: Final = -1
 
 
-class ResetSettings(Protocol):
-    """What of the configuration resets look at."""
-
-    @property
-    def broker_name(self) -> str: ...
-    @property
-    def use_server_side_reset_offset(self) -> bool: ...
-
-
 class ResetProcessor:
-    """222, and 223, which asks clients and so needs a lane."""
+    """Serves offset resets, and the consumer status, which calls clients and needs a lane."""
 
     def __init__(
-        self, settings: ResetSettings, *, topics: Topics, groups: Groups, offsets: Offsets, consumers: Consumers, store: MessageStore
+        self,
+        settings: BrokerConfig,
+        *,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        consumers: Consumers,
+        store: MessageStore,
     ) -> None:
         self._settings = settings
         self._topics = topics
@@ -78,22 +80,38 @@ class ResetProcessor:
 
     @to_be_finished
     def reset(self, _channel: Channel, request: RemotingCommand) -> Slices[RemotingCommand]:
-        """Reset offsets: they are looked up in slices, then set at once."""
+        """Reset offsets: look them up in slices, then set them at once."""
         header = headers.ResetOffsetRequestHeader.from_fields(request.ext_fields)
         if self._settings.use_server_side_reset_offset:
             offsets = yield from self._reset_here(header)
-            return request.answer(ResponseCode.SUCCESS, body=(yield from encode_reset_offsets_in_slices(offsets)))
-        offsets = yield from self._reset_by_clients(header, for_cpp=request.language is LanguageCode.CPP)
-        return request.answer(ResponseCode.SUCCESS, REMARK_LEFT, body=(yield from encode_reset_offsets_in_slices(offsets)))
+            return request.reply(
+                ResponseCode.SUCCESS, body=(yield from encode_reset_offsets_in_slices(offsets))
+            )
+        offsets = yield from self._reset_by_clients(
+            header, for_cpp=request.language is LanguageCode.CPP
+        )
+        return request.reply(
+            ResponseCode.SUCCESS,
+            REMARK_LEFT,
+            body=(yield from encode_reset_offsets_in_slices(offsets)),
+        )
 
-    def _reset_here(self, header: headers.ResetOffsetRequestHeader) -> Slices[dict[MessageQueue, int]]:
-        """Keep the new offsets until the consumer of each queue pulls."""
+    def _reset_here(
+        self, header: headers.ResetOffsetRequestHeader
+    ) -> Slices[dict[MessageQueue, int]]:
+        """Store the new offsets until the consumer of each queue pulls."""
         topic, group = header.topic, header.group
         config = self._topics.find(topic)
         if config is None:
-            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist; check its name, or create it")
+            raise RequestRefusedError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"Topic {topic} does not exist; check its name, or create it",
+            )
         if group not in self._groups:
-            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist; check its name, or create it")
+            raise RequestRefusedError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"Group {group} does not exist; check its name, or create it",
+            )
         queue_id = _ALL_QUEUES if header.queue_id is None else header.queue_id
         check_queue(config, queue_id, self._store.queues)
         if queue_id < 0:
@@ -107,51 +125,84 @@ class ResetProcessor:
         else:
             offsets = {queue_id: self._offset_at(topic, queue_id, header.timestamp)}
         if not offsets:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"No queues to reset. {topic} has no queue to read from (readQueueNums)")
-        self._offsets.assign_resets(group, topic, offsets)
-        return {MessageQueue(topic, self._settings.broker_name, each): offset for each, offset in offsets.items()}
+            raise RequestRefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"No queues to reset. {topic} has no queue to read from (readQueueNums)",
+            )
+        reset: dict[MessageQueue, int] = {}
+        for number, each in enumerate(offsets, 1):
+            reset[MessageQueue(topic, self._settings.broker_name, each)] = offsets[each]
+            if number % _QUEUES_PER_SLICE == 0:
+                yield
+        yield from self._offsets.assign_resets_in_slices(group, topic, offsets)
+        return reset
 
-    def _reset_by_clients(self, header: headers.ResetOffsetRequestHeader, *, for_cpp: bool) -> Slices[dict[MessageQueue, int]]:
-        """Have every consumer of the group that is online take the new offsets."""
+    def _reset_by_clients(
+        self, header: headers.ResetOffsetRequestHeader, *, for_cpp: bool
+    ) -> Slices[dict[MessageQueue, int]]:
+        """Send the new offsets to every online consumer of the group."""
         topic, group = header.topic, header.group
         config = self._topics.find(topic)
         if config is None:
-            raise RequestRefused(
-                ResponseCode.TOPIC_NOT_EXIST, f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
+            raise RequestRefusedError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
             )
         offsets = yield from self._offsets_for_clients(header, config)
         online = self._consumers.find(group)
         if online is None:
-            raise RequestRefused(
+            raise RequestRefusedError(
                 ResponseCode.CONSUMER_NOT_ONLINE,
-                f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {header.timestamp}",
+                f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic}"
+                f" Timestamp: {header.timestamp}",
             )
         members = list(online.members.values())
         _check_versions(members)
-        told = headers.ResetOffsetRequestHeader(
-            topic=topic, group=group, timestamp=header.timestamp, is_force=False, queue_id=_ALL_QUEUES
-        )  # what is forced was decided here
-        body = yield from encode_reset_offsets_for_cpp(offsets) if for_cpp else encode_reset_offsets_in_slices(offsets)
-        told_at_once = max(_TOLD_BYTES // len(body), 1)
-        for number, part in enumerate(slices_of(members, min(told_at_once, _TOLD_PER_SLICE))):
+        forwarded = headers.ResetOffsetRequestHeader(
+            topic=topic,
+            group=group,
+            timestamp=header.timestamp,
+            is_force=False,
+            queue_id=_ALL_QUEUES,
+        )  # isForce is applied here
+        body = yield from (
+            encode_reset_offsets_for_cpp(offsets)
+            if for_cpp
+            else encode_reset_offsets_in_slices(offsets)
+        )
+        clients_at_once = max(_SENT_BYTES_PER_SLICE // len(body), 1)
+        for number, part in enumerate(slices_of(members, min(clients_at_once, _CLIENTS_PER_SLICE))):
             if number:
                 yield
             for member in part:
                 try:
-                    member.channel.invoke_oneway(RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, body))
+                    channel_of(member.channel).invoke_oneway(
+                        RemotingCommand.request(
+                            RequestCode.RESET_CONSUMER_CLIENT_OFFSET, forwarded, body
+                        )
+                    )
                 except RemoteError as problem:
-                    log.error("offset_reset_not_told group=%s topic=%s client=%s why=%s", group, topic, member.info.client_id, problem)
+                    log.error(
+                        "offset_reset_not_told group=%s topic=%s client=%s why=%s",
+                        group,
+                        topic,
+                        member.info.client_id,
+                        problem,
+                    )
         return offsets
 
-    def _offsets_for_clients(self, header: headers.ResetOffsetRequestHeader, config: TopicConfig) -> Slices[dict[MessageQueue, int]]:
-        """The new offset of each queue; unless it is forced, no group goes forward."""
+    def _offsets_for_clients(
+        self, header: headers.ResetOffsetRequestHeader, config: TopicConfig
+    ) -> Slices[dict[MessageQueue, int]]:
+        """Return the new offset of each queue; without isForce a group never moves forward."""
         offsets: dict[MessageQueue, int] = {}
         for queue_id in range(config.write_queue_nums):
             consumed = self._offsets.query(header.group, header.topic, queue_id)
             if consumed is None:
-                raise RequestRefused(
+                raise RequestRefusedError(
                     ResponseCode.SYSTEM_ERROR,
-                    f"THe consumer group <{header.group}> not exist: it never committed an offset of queue {queue_id} of {header.topic}",
+                    f"THe consumer group <{header.group}> not exist: it never committed an offset"
+                    f" of queue {queue_id} of {header.topic}",
                 )
             wanted = self._offset_at(header.topic, queue_id, header.timestamp)
             queue = MessageQueue(header.topic, self._settings.broker_name, queue_id)
@@ -161,7 +212,7 @@ class ResetProcessor:
         return offsets
 
     def _offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
-        """The offset that a time has in a queue; its end for a time below zero."""
+        """Return the offset at a time; the end of the queue if the time is negative."""
         if time_ms < 0:
             return self._store.queues.max_offset(topic, queue_id)
         return self._store.reads.offset_by_time(QueueKey(topic, queue_id), StoreTimeMs(time_ms))
@@ -170,45 +221,76 @@ class ResetProcessor:
         queues = self._store.queues
         low, high = queues.min_offset(topic, queue_id), queues.max_offset(topic, queue_id)
         if not low <= offset <= high + 1:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"Target offset {offset} not in consume queue range [{low}-{high}]")
+            raise RequestRefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"Target offset {offset} not in consume queue range [{low}-{high}]",
+            )
         return offset
 
-    # -- what clients have
+    # -- offsets of clients
 
     async def get_status(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Ask the members of a group, or the one that is named, for the offsets that they have; those that do not say are left out."""
+        """Ask the members of a group, or the named one, for their offsets; leave out those that do
+        not reply.
+        """
         header = headers.GetConsumerStatusRequestHeader.from_fields(request.ext_fields)
         online = self._consumers.find(header.group)
         if online is None:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]; start one, or check the name"
+            raise RequestRefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"No Any Consumer online in the consumer group: [{header.group}]; start one, or"
+                " check the name",
             )
         members = list(online.members.values())
         _check_versions(members)
         if header.client_addr and not header.client_addr.isspace():
             named = online.member(header.client_addr)
             members = [] if named is None else [named]
-        answers = await asyncio.gather(*(self._status_of(member, header.topic, header.group) for member in members))
-        told = {member.info.client_id: answer for member, answer in zip(members, answers, strict=True) if answer is not None}
-        return request.answer(ResponseCode.SUCCESS, REMARK_LEFT, body=await finish_between(encode_consumer_status(told)))
+        answers = await asyncio.gather(
+            *(self._status_of(member, header.topic, header.group) for member in members)
+        )
+        statuses = {
+            member.info.client_id: answer
+            for member, answer in zip(members, answers, strict=True)
+            if answer is not None
+        }
+        return request.reply(
+            ResponseCode.SUCCESS,
+            REMARK_LEFT,
+            body=await finish_between(encode_consumer_status(statuses)),
+        )
 
-    async def _status_of(self, member: Member, topic: str, group: str) -> dict[MessageQueue, int] | None:
+    async def _status_of(
+        self, member: Member, topic: str, group: str
+    ) -> dict[MessageQueue, int] | None:
         question = headers.GetConsumerStatusRequestHeader(topic=topic, group=group)
         try:
-            answer = await member.channel.invoke(
-                RemotingCommand.request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, question), _CALL_TIMEOUT_MS
+            answer = await channel_of(member.channel).invoke(
+                RemotingCommand.request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, question),
+                _CALL_TIMEOUT_MS,
             )
-            return decode_client_offsets(answer.body) if answer.code == ResponseCode.SUCCESS and answer.body else None
+            return (
+                decode_client_offsets(answer.body)
+                if answer.code == ResponseCode.SUCCESS and answer.body
+                else None
+            )
         except (RemoteError, ProtocolError) as problem:
-            log.error("consumer_status_unknown group=%s topic=%s client=%s why=%s", group, topic, member.info.client_id, problem)
+            log.error(
+                "consumer_status_unknown group=%s topic=%s client=%s why=%s",
+                group,
+                topic,
+                member.info.client_id,
+                problem,
+            )
             return None
 
 
 def _check_versions(members: list[Member]) -> None:
-    """RequestRefused when one of them is too old to be asked or told."""
+    """Refuse the request if a member is too old for it."""
     for member in members:
         if member.info.version < V3_0_7_SNAPSHOT:
-            raise RequestRefused(
+            raise RequestRefusedError(
                 ResponseCode.SYSTEM_ERROR,
-                f"the client does not support this feature. version={describe(member.info.version)} of {member.info.client_id}; upgrade it",
+                f"the client does not support this feature. version={describe(member.info.version)}"
+                f" of {member.info.client_id}; upgrade it",
             )

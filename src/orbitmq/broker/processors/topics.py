@@ -1,6 +1,7 @@
-"""Topics as operators see them: created, changed, deleted, listed, and the ends of their queues.
+"""Admin requests about topics: create, update, delete, list, and the ends of their queues.
 
-Rules live in `Topics`. An answer to a change is sent when the change is on disk. Invariant: a request that is refused changes nothing.
+Rules live in `Topics`. A change is confirmed once it is on disk. Invariant: a refused request
+changes nothing.
 """
 
 from __future__ import annotations
@@ -9,21 +10,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from orbitmq.broker.attributes import parse_changes
-from orbitmq.broker.offsets import Offsets
-from orbitmq.broker.processors.admin_answers import (
+from orbitmq.broker.config.broker_config import BrokerConfig
+from orbitmq.broker.metadata.attributes import parse_changes
+from orbitmq.broker.metadata.consumer_offsets import Offsets
+from orbitmq.broker.metadata.topics import Topics
+from orbitmq.broker.processors.admin_replies import (
     QUEUES_MAX,
     QUEUES_PER_SLICE,
     REMARK_LEFT,
-    PageSettings,
     WhenSaved,
-    answer_when_saved,
     read_body_in_slices,
+    reply_when_saved,
     wanted_page,
 )
-from orbitmq.broker.processors.safe_answers import AnswerListener
-from orbitmq.broker.topics import Topics
-from orbitmq.common.errors import RequestRefused
+from orbitmq.broker.produce.send_listener import ReplyListener
+from orbitmq.common.errors import RefusedError, RequestRefusedError
 from orbitmq.common.slices import Slices, slices_of, to_be_finished
 from orbitmq.common.topic_names import RETRY_PREFIX
 from orbitmq.protocol import fastjson
@@ -53,30 +54,22 @@ _CHECKED_PER_SLICE: Final = 1000
 _LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 
 
-class TopicSettings(PageSettings, Protocol):
-    """What of the configuration requests about topics look at."""
-
-    @property
-    def broker_name(self) -> str: ...
-    @property
-    def clear_retry_topic_when_delete_topic(self) -> bool: ...
-
-
-class TopicListener(AnswerListener, Protocol):
-    """Hears how long operators' changes of topics took, and whether they were made."""
+class TopicListener(ReplyListener, Protocol):
+    """Gets the duration and outcome of changes of topics."""
 
     def topic_made(self, took_ms: int, *, is_done: bool, is_system: bool) -> None: ...
 
 
 class TopicProcessor:
-    """17, 18, 21, 202, 215, 305, 306, 316, 329 and 351.
+    """Serves admin requests about topics.
 
-    `when_saved` is that of topics.json; `put_tps` says how many messages a second a topic gets; `deleted` hears of topics that are gone.
+    `when_saved` is that of topics.json; `put_tps` returns the messages per second stored in a
+    topic; `deleted` is called with each deleted topic.
     """
 
     def __init__(
         self,
-        settings: TopicSettings,
+        settings: BrokerConfig,
         *,
         topics: Topics,
         offsets: Offsets,
@@ -94,7 +87,9 @@ class TopicProcessor:
         self._when_saved = when_saved
         self._put_tps = put_tps
         self._deleted = deleted
-        self._mapping_version = DataVersion(timestamp=topics.data_version.timestamp)  # of static topics, of which there are none
+        self._mapping_version = DataVersion(
+            timestamp=topics.data_version.timestamp
+        )  # static topics are not supported
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -127,10 +122,14 @@ class TopicProcessor:
         yield from self._update(channel, request, [config])
 
     def update_topics(self, channel: Channel, request: RemotingCommand) -> Slices[None]:
-        """Create or change topics, all or none: others see none of them until all are checked, and then all."""
-        yield from self._update(channel, request, (yield from read_body_in_slices(decode_topic_list, request)))
+        """Create or update topics, all or none: they become visible together, after all checks."""
+        yield from self._update(
+            channel, request, (yield from read_body_in_slices(decode_topic_list, request))
+        )
 
-    def _update(self, channel: Channel, request: RemotingCommand, wanted: list[TopicConfig]) -> Slices[None]:
+    def _update(
+        self, channel: Channel, request: RemotingCommand, wanted: list[TopicConfig]
+    ) -> Slices[None]:
         is_system = any(self._topics.is_system(config.name) for config in wanted)
         made = partial(self._made, is_system)
         begun_ms = self._listener.monotonic_ms()
@@ -141,39 +140,55 @@ class TopicProcessor:
                 if len(part) == _CHECKED_PER_SLICE:
                     yield
             yield from self._topics.update_in_slices(wanted)
-        except RequestRefused:
+        except (RefusedError, RequestRefusedError):
             made(self._listener.monotonic_ms() - begun_ms, False)
             raise
-        done = request.answer(ResponseCode.SUCCESS, REMARK_LEFT)
-        answer_when_saved(self._when_saved, channel, request, done, self._listener, made)
+        done = request.reply(ResponseCode.SUCCESS, REMARK_LEFT)
+        reply_when_saved(self._when_saved, channel, request, done, self._listener, made)
 
     def _made(self, is_system: bool, took_ms: int, is_done: bool) -> None:
         self._listener.topic_made(took_ms, is_done=is_done, is_system=is_system)
 
     @to_be_finished
     def delete_topic(self, channel: Channel, request: RemotingCommand) -> Slices[None]:
-        """Delete a topic and, one slice each, its retry topics."""
+        """Delete a topic and its retry topics, one topic per slice."""
         topic = headers.DeleteTopicRequestHeader.from_fields(request.ext_fields).topic
-        retry_topics = self._pop_retry_topics(topic) if self._settings.clear_retry_topic_when_delete_topic else []
+        retry_topics = (
+            self._pop_retry_topics(topic)
+            if self._settings.clear_retry_topic_when_delete_topic
+            else []
+        )
         for number, name in enumerate((topic, *retry_topics)):
             if number:
                 yield
             self._topics.delete(name)
             logged = self._offsets.delete_topic_in_slices(name)
-            next(logged, None)  # the offsets go with the topic, whatever becomes of the request
+            next(logged, None)  # drops the offsets even if the request is abandoned
             self._store.delete_topic(name)
             self._deleted(name)
             yield from logged
-        answer_when_saved(self._when_saved, channel, request, request.answer(ResponseCode.SUCCESS), self._listener)
+        reply_when_saved(
+            self._when_saved, channel, request, request.reply(ResponseCode.SUCCESS), self._listener
+        )
 
     def _pop_retry_topics(self, topic: str) -> list[str]:
-        """The topics that hold what groups could not consume of the topic, when they popped it."""
-        names = [f"{RETRY_PREFIX}{group}{mark}{topic}" for group in sorted(self._offsets.groups_of(topic)) for mark in "+_"]
+        """Return the existing retry topics of groups that pop the topic."""
+        names = [
+            f"{RETRY_PREFIX}{group}{mark}{topic}"
+            for group in sorted(self._offsets.groups_of(topic))
+            for mark in "+_"
+        ]
         return [name for name in names if self._topics.find(name) is not None]
 
-    def clean_unused_topics(self, _channel: Channel, request: RemotingCommand) -> Slices[RemotingCommand]:
-        """Delete the queues of topics that are no more, a topic in each slice."""
-        known = {topic for folder in (self._store.queues.plain, self._store.queues.batch) for topic in folder.topics}
+    def clean_unused_topics(
+        self, _channel: Channel, request: RemotingCommand
+    ) -> Slices[RemotingCommand]:
+        """Delete the queues of topics that no longer exist, one topic per slice."""
+        known = {
+            topic
+            for folder in (self._store.queues.plain, self._store.queues.batch)
+            for topic in folder.topics
+        }
         for topic in known.difference(self._topics.table):
             if topic in self._topics.table:
                 continue  # created meanwhile
@@ -181,72 +196,109 @@ class TopicProcessor:
                 self._store.delete_topic(topic)
                 self._deleted(topic)
                 yield
-        return request.answer(ResponseCode.SUCCESS)
+        return request.reply(ResponseCode.SUCCESS)
 
     def clean_expired_queues(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         self._store.retention.clean_unused_queues()
-        return request.answer(ResponseCode.SUCCESS)
+        return request.reply(ResponseCode.SUCCESS)
 
     def delete_expired_log(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         self._store.retention.delete_expired_now()
-        return request.answer(ResponseCode.SUCCESS)
+        return request.reply(ResponseCode.SUCCESS)
 
-    # -- looks
+    # -- queries
 
-    def get_all_topics(self, _channel: Channel, request: RemotingCommand) -> Slices[RemotingCommand]:
-        """Tell all topics, or a page of them, as they are at first; changes meanwhile are not in it, as its version says."""
+    def get_all_topics(
+        self, _channel: Channel, request: RemotingCommand
+    ) -> Slices[RemotingCommand]:
+        """Return all topics, or a page of them, as of the first slice; the version tells whether
+        they have changed since.
+        """
         header = headers.GetAllTopicConfigRequestHeader.from_fields(request.ext_fields)
         version = self._topics.data_version
-        page = wanted_page(self._settings, header.topic_seq, header.max_topic_num, header.data_version, version)
-        header_told = headers.GetAllTopicConfigResponseHeader(total_topic_num=len(self._topics))
-        topics = dict(self._topics.table) if page is None else (yield from self._topics.page_in_slices(*page))
+        page = wanted_page(
+            self._settings, header.topic_seq, header.max_topic_num, header.data_version, version
+        )
+        response_header = headers.GetAllTopicConfigResponseHeader(total_topic_num=len(self._topics))
+        topics = (
+            dict(self._topics.table)
+            if page is None
+            else (yield from self._topics.page_in_slices(*page))
+        )
         body = yield from encode_all_topics(topics, version, self._mapping_version)
-        return request.answer(ResponseCode.SUCCESS, header=header_told, body=body)
+        return request.reply(ResponseCode.SUCCESS, header=response_header, body=body)
 
     def get_topic(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         topic = headers.GetTopicConfigRequestHeader.from_fields(request.ext_fields).topic
         config = self._topics.find(topic)
         if config is None:
-            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}; create it, or ask another broker")
-        return request.answer(ResponseCode.SUCCESS, body=fastjson.dumps(config.to_json()))
+            raise RequestRefusedError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic in this broker. topic: {topic}; create it, or ask another broker",
+            )
+        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(config.to_json()))
 
     def get_system_topics(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        return request.answer(ResponseCode.SUCCESS, body=TopicList(sorted(self._topics.system_topics)).encode())
+        return request.reply(
+            ResponseCode.SUCCESS, body=TopicList(sorted(self._topics.system_topics)).encode()
+        )
 
-    def get_topic_stats(self, _channel: Channel, request: RemotingCommand) -> Slices[RemotingCommand]:
+    def get_topic_stats(
+        self, _channel: Channel, request: RemotingCommand
+    ) -> Slices[RemotingCommand]:
         topic = headers.GetTopicStatsInfoRequestHeader.from_fields(request.ext_fields).topic
         config = self._topics.find(topic)
         if config is None:
-            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist; send to it, or create it")
+            raise RequestRefusedError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist; send to it, or create it"
+            )
         offsets: dict[MessageQueue, TopicOffset] = {}
-        for part in slices_of(range(max(config.read_queue_nums, config.write_queue_nums)), QUEUES_PER_SLICE):
+        for part in slices_of(
+            range(max(config.read_queue_nums, config.write_queue_nums)), QUEUES_PER_SLICE
+        ):
             for queue_id in part:
-                offsets[MessageQueue(topic, self._settings.broker_name, queue_id)] = self._ends(topic, queue_id)
+                offsets[MessageQueue(topic, self._settings.broker_name, queue_id)] = self._ends(
+                    topic, queue_id
+                )
             if len(part) == QUEUES_PER_SLICE:
                 yield
-        return request.answer(ResponseCode.SUCCESS, body=(yield from encode_topic_stats(offsets, self._put_tps(topic))))
+        return request.reply(
+            ResponseCode.SUCCESS,
+            body=(yield from encode_topic_stats(offsets, self._put_tps(topic))),
+        )
 
     def _ends(self, topic: str, queue_id: int) -> TopicOffset:
         queues = self._store.queues
         end = queues.max_offset(topic, queue_id)
-        last_ms = self._store.reads.store_time_of(QueueKey(topic, queue_id), QueueOffset(end - 1)) if end > 0 else 0
+        last_ms = (
+            self._store.reads.store_time_of(QueueKey(topic, queue_id), QueueOffset(end - 1))
+            if end > 0
+            else 0
+        )
         return TopicOffset(queues.min_offset(topic, queue_id), end, last_ms)
 
 
 def _check(config: TopicConfig) -> None:
-    """RequestRefused for what no topic can have; the original takes numbers as they come, and serves them somehow."""
+    """Refuse values that no topic can have; RocketMQ accepts any number."""
     if config.filter_type not in _FILTER_TYPES:
-        raise RequestRefused(
+        raise RequestRefusedError(
             ResponseCode.SYSTEM_ERROR,
-            f"topicFilterType = [{config.filter_type}] value invalid; it is one of {', '.join(_FILTER_TYPES)}",
+            f"topicFilterType = [{config.filter_type}] value invalid; it is one of"
+            f" {', '.join(_FILTER_TYPES)}",
         )
-    for name, count in (("readQueueNums", config.read_queue_nums), ("writeQueueNums", config.write_queue_nums)):
+    for name, count in (
+        ("readQueueNums", config.read_queue_nums),
+        ("writeQueueNums", config.write_queue_nums),
+    ):
         if not 0 <= count <= QUEUES_MAX:
-            raise RequestRefused(
-                ResponseCode.INVALID_PARAMETER, f"{name}={count} of topic[{config.name}] cannot be served; give 0 to {QUEUES_MAX} queues"
+            raise RequestRefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"{name}={count} of topic[{config.name}] is out of range; give 0 to {QUEUES_MAX}"
+                " queues",
             )
     if not 0 <= config.perm <= _PERM_MAX:
-        raise RequestRefused(
+        raise RequestRefusedError(
             ResponseCode.INVALID_PARAMETER,
-            f"perm={config.perm} of topic[{config.name}] is no permission; it is the sum of {PERM_READ} (read) and {PERM_WRITE} (write)",
+            f"perm={config.perm} of topic[{config.name}] is not a permission; it is the sum of"
+            f" {PERM_READ} (read) and {PERM_WRITE} (write)",
         )

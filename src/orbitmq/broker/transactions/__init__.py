@@ -1,1 +1,1 @@
-"""Transactions: messages that nobody may read until their producer says how its local transaction ended."""
+"""Transactions: half messages, hidden from consumers until their producer commits or rolls back."""

@@ -1,11 +1,14 @@
-"""Which transactions have not ended, and what is to be done about each: to wait, to ask its producer, to move its half message, to give up.
+"""The pending transactions, and the next step for each: wait, check back with its producer, move
+its half message, or give up.
 
-Sans-IO: what is in the half queue and in the op queue goes in, and the time; what to do comes out. The whole of it is rebuilt from both
-queues by reading them from the committed offsets on, half messages first (`took_half`, `took_op`).
+Sans-IO: the content of the half queue and of the op queue goes in, and the time; steps come out.
+Everything is rebuilt by reading both queues from the committed offsets on, half messages first
+(`took_half`, `took_op`).
 
-An op record ends a transaction if it names the newest copy of its half message; that of an older copy says only that there is a newer.
-Invariants: a transaction is here from its half message on until it ends, under its root; whatever lies before `floors` is not needed to
-rebuild this.
+An op record ends a transaction if it names the newest copy of its half message; one that names an
+older copy only says that a newer copy exists. Invariants: a transaction is tracked from its half
+message until its end, by its root, the queue offset of its first half message; `floors` are the
+queue offsets from which both queues have to be read to rebuild this state.
 """
 
 from __future__ import annotations
@@ -17,28 +20,30 @@ from typing import Final, NamedTuple
 
 from orbitmq.message.half_messages import Half
 
-WINDOW_MIN: Final = 10_000  # so many half messages may lie behind one that waits before it is moved
+WINDOW_MIN: Final = 10_000  # half messages that may follow a pending one before it is moved
 
 
-class Step(Enum):
-    """What to do about a transaction now."""
+class PendingStep(Enum):
+    """The next step for a transaction."""
 
-    WAIT = "it is too young, or nobody can be asked"
-    ASK = "its producer is asked"
-    MOVE = "its half message is stored once more, so that what lies behind it can be left behind"
-    GIVE_UP = "nobody is asked any more"
+    WAIT = "it is too young, or no producer of its group is online"
+    ASK = "its producer is asked for its state"
+    MOVE = "its half message is copied to the end of the queue, so that the floor can advance"
+    GIVE_UP = "its producer is not asked any more"
 
 
 class Rules(NamedTuple):
-    """When producers are asked, and how often."""
+    """When producers are checked, and how often."""
 
-    timeout_ms: int  # how old a half message has to be, if it says nothing else
+    timeout_ms: (
+        int  # the age at which a half message is checked, unless its properties say otherwise
+    )
     checks_max: int
-    age_ms_max: int  # one whose producer cannot be asked is given up then
+    age_ms_max: int  # the age at which one whose producer cannot be reached is given up
 
 
 class Floors(NamedTuple):
-    """From where on both queues are needed."""
+    """The queue offsets from which on both queues are needed."""
 
     half: int
     op: int
@@ -48,11 +53,13 @@ class Pending:
     """The transactions that have not ended."""
 
     def __init__(self) -> None:
-        self.next_half = 0  # the queue offset from which on half messages were not taken yet
+        self.next_half = 0  # the queue offset of the next half message to take in
         self._next_op = 0
         self._by_root: dict[int, Half] = {}
-        self._roots: dict[int, int] = {}  # by the offset of the newest copy
-        self._ops: deque[tuple[int, int]] = deque()  # queue offset, and the highest half message that it names
+        self._roots: dict[int, int] = {}  # by the queue offset of the newest copy
+        self._ops: deque[tuple[int, int]] = (
+            deque()
+        )  # queue offset, and the highest half message that it names
 
     def __len__(self) -> int:
         return len(self._by_root)
@@ -66,29 +73,31 @@ class Pending:
     def find(self, root: int) -> Half | None:
         return self._by_root.get(root)
 
-    # -- what is in the queues
+    # -- content of the queues
 
     def begin(self, floors: Floors) -> None:
-        """Nothing is known yet; both queues will be read from there on."""
+        """Start with no transactions; both queues will be read from these offsets on."""
         self.next_half, self._next_op = floors
 
     def took_half(self, half: Half) -> None:
-        """A half message, or a copy of one, which takes the place of what was known of it."""
+        """Take in a half message, or a copy of one, which replaces the previous copy."""
         self.moved(half)
         self.next_half = max(self.next_half, half.offset + 1)
 
     def took_op(self, op_offset: int, ended: Collection[int]) -> list[Half]:
-        """An op record that names these; those that ended by it. Of a transaction that has a newer copy it says nothing."""
+        """Take in an op record that names these offsets; return the transactions that it ended. It
+        does not end a transaction that has a newer copy.
+        """
         self._next_op = max(self._next_op, op_offset + 1)
         if ended:
             self._ops.append((op_offset, max(ended)))
         roots = [self._roots.pop(offset) for offset in ended if offset in self._roots]
         return [self._by_root.pop(root) for root in roots]
 
-    # -- what is done
+    # -- actions of the broker
 
     def moved(self, half: Half) -> None:
-        """The broker itself stored a copy: it is what there is of that transaction now."""
+        """Note that the broker itself stored a copy, which replaces the previous one."""
         before = self._by_root.get(half.root)
         if before is not None:
             del self._roots[before.offset]
@@ -96,28 +105,35 @@ class Pending:
         self._roots[half.offset] = half.root
 
     def trust(self, root: int) -> None:
-        """It is certain that this one was not committed."""
+        """Note that this transaction was certainly not committed."""
         self._by_root[root] = self._by_root[root]._replace(is_doubtful=False)
 
     def floors(self) -> Floors:
-        """From where on both queues are needed; op records that name nothing from there on are forgotten."""
+        """Return from where on both queues are needed; forget op records that name nothing from
+        there on.
+        """
         half = min((each.offset for each in self._by_root.values()), default=self.next_half)
         half = min(half, self.next_half)
         while self._ops and self._ops[0][1] < half:
             self._ops.popleft()
         return Floors(half, self._ops[0][0] if self._ops else self._next_op)
 
-    # -- what to do
+    # -- steps
 
-    def step(self, half: Half, now_ms: int, rules: Rules, *, can_ask: bool) -> Step:
-        """What to do about a transaction at a time when its producer can be asked, or not.
+    def step(self, half: Half, now_ms: int, rules: Rules, *, can_ask: bool) -> PendingStep:
+        """Return the next step for a transaction, given whether its producer can be reached.
 
-        A half message that came in the future, since our clock was set back, is as old as any.
+        A half message from the future, which exists if the clock was set back, counts as old
+        enough.
         """
         age_ms = now_ms - half.since_ms
         if half.checks >= rules.checks_max or (age_ms > rules.age_ms_max and not can_ask):
-            return Step.GIVE_UP
+            return PendingStep.GIVE_UP
         is_young = 0 <= age_ms <= half.immunity_ms(rules.timeout_ms)
         if can_ask and not is_young:
-            return Step.ASK
-        return Step.MOVE if self.next_half - half.offset > max(WINDOW_MIN, 4 * len(self._by_root)) else Step.WAIT
+            return PendingStep.ASK
+        return (
+            PendingStep.MOVE
+            if self.next_half - half.offset > max(WINDOW_MIN, 4 * len(self._by_root))
+            else PendingStep.WAIT
+        )

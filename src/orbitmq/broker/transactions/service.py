@@ -1,12 +1,15 @@
-"""Transactions of a broker: keeps half messages back, ends them as their producers say, and has producers asked that say nothing.
+"""Transactions of a broker: holds half messages, commits them or rolls them back as their producers
+say, and checks back with producers that stay silent.
 
-Whatever is decided is stored by one write: the message that consumers get together with the op record that says so, a half message that is
-given up likewise. Crash rule: what was written is what happened; a transaction whose end was lost with the end of the log is pending again,
-and asked about again. Only when that write was torn is a committed message there and the word of it is not: then the message itself is
-found (`traces`).
+Every decision is stored by one write: the message for consumers together with the op record that
+says so, and likewise for a half message that is given up. Crash rule: the log decides what
+happened; a transaction whose end was lost with the tail of the log is pending again, and checked
+again. Only a torn write can leave a committed message without its op record: then the message
+itself is found (`history`).
 
-Invariants: a transaction ends once, the first word counts, whichever copy of its half message it is said of. It is not asked for after it
-ended, and not forgotten before. One that cannot be handled costs no other its turn. Thread rule: the loop thread.
+Invariants: a transaction ends exactly once; the first decision counts, whichever copy of the half
+message it names. It is checked until it has ended, and not after. A transaction that cannot be
+processed does not hold up the others. Thread rule: the loop thread.
 """
 
 from __future__ import annotations
@@ -16,88 +19,75 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from orbitmq.broker.offsets import Offsets
-from orbitmq.broker.own_messages import OwnMessages
+from orbitmq.broker.config.broker_config import BrokerConfig
+from orbitmq.broker.metadata.consumer_offsets import Offsets
 from orbitmq.broker.plugins.interfaces import PluggableReads, TransactionChecks
-from orbitmq.broker.processors.send import Placed, Placer, Waiting
+from orbitmq.broker.produce.deferral import Deferred, Holding, MessageRewriter
+from orbitmq.broker.produce.internal_writer import InternalMessageWriter
 from orbitmq.broker.transactions import records
-from orbitmq.broker.transactions.pending import Pending, Rules, Step
+from orbitmq.broker.transactions.history import TransactionHistory
+from orbitmq.broker.transactions.pending import Pending, PendingStep, Rules
 from orbitmq.broker.transactions.queues import TransactionQueues
-from orbitmq.broker.transactions.traces import Traces
 from orbitmq.common.clock import Clock
-from orbitmq.common.errors import RequestRefused, StoreError
+from orbitmq.common.errors import Refusal, RefusedError, StoreError
 from orbitmq.common.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from orbitmq.message import half_messages, properties
 from orbitmq.message.flags import TransactionType, with_transaction_type
 from orbitmq.message.half_messages import PROPERTIES_ROOM, QUEUE_ID, Half
 from orbitmq.message.layout import PROPERTIES_SIZE_MAX
 from orbitmq.message.message_type import MessageType
-from orbitmq.message.record_write import Message
+from orbitmq.message.record_write import MessageRecord
 from orbitmq.message.stored_message import StoredMessage
-from orbitmq.protocol.codes import ResponseCode
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.types import LogOffset
 
 PERIOD_S: Final = 0.1
-STEPS_MAX: Final = 100  # in one period: nobody waits for a round of many
+STEPS_MAX: Final = 100  # per period, so that a long round does not block the loop
 _HOUR_MS: Final = 3_600_000
 
 log = logging.getLogger(__name__)
 
 
-class TransactionSettings(Protocol):
-    """What of the configuration is looked at."""
-
-    @property
-    def broker_ip1(self) -> str: ...
-    @property
-    def reject_transaction_message(self) -> bool: ...
-    @property
-    def transaction_time_out(self) -> int: ...
-    @property
-    def transaction_check_max(self) -> int: ...
-    @property
-    def transaction_check_interval(self) -> int: ...
-    @property
-    def file_reserved_time(self) -> int: ...
-
-
 class TransactionListener(Protocol):
-    """Hears what becomes of the half messages of a topic."""
+    """Is notified of what happens to the half messages of a topic."""
 
     def prepared(self, topic: str) -> None: ...
 
     def ended(self, topic: str, kind: TransactionType | None, age_ms: int) -> None:
-        """Committed, rolled back or, None, given up."""
+        """Count an end: committed, rolled back or, if None, given up."""
         ...
 
 
-class AcceptedPlacer(Placer, Protocol):
-    """Knows also of messages that were accepted before, and are stored for good now."""
+class AcceptedRewriter(MessageRewriter, Protocol):
+    """A rewriter that also handles messages accepted earlier and stored for consumers now."""
 
-    def place_accepted(self, message: Message, found: Mapping[str, str]) -> Placed | None:
-        """What is stored of one that has these properties; None when it does not wait any more."""
+    def rewrite_accepted(self, message: MessageRecord, found: Mapping[str, str]) -> Deferred | None:
+        """Return what is stored for a message with these properties; None if it is not deferred any
+        more.
+        """
 
 
 class _Fate(NamedTuple):
-    """What became of a transaction: how it ended, None when it was given up; and where the log ended with that."""
+    """The outcome of a transaction, None if it was given up, and the end of the log at that
+    time.
+    """
 
     kind: TransactionType | None
     log_end: LogOffset
 
 
 class Transactions:
-    """See above; a `TransactionService`."""
+    """The broker's own `TransactionService`."""
 
     def __init__(
         self,
-        settings: TransactionSettings,
+        settings: BrokerConfig,
         *,
         store: MessageStore,
         reads: PluggableReads,
-        own: OwnMessages,
+        own: InternalMessageWriter,
         offsets: Offsets,
-        delay: AcceptedPlacer,
+        delay: AcceptedRewriter,
         checks: TransactionChecks,
         store_host: bytes,
         clock: Clock,
@@ -105,7 +95,7 @@ class Transactions:
         ensure_topic: Callable[[str], object],
     ) -> None:
         self._settings = settings
-        self._traces = Traces(reads)
+        self._traces = TransactionHistory(reads)
         self._own = own
         self._delay = delay
         self._checks = checks
@@ -115,65 +105,85 @@ class Transactions:
         self._ensure_topic = ensure_topic
         self.pending = Pending()
         self._queues = TransactionQueues(self.pending, store, reads, offsets)
-        self._unread: dict[int, _Fate] = {}  # by root, in the order of the log: what became of it, until the log is read that far
-        self._round: deque[int] = deque()  # the roots that are still to be looked at
+        self._unread: dict[
+            int, _Fate
+            # outcomes by root, in log order, until the log is dispatched that far
+        ] = {}
+        self._round: deque[int] = deque()  # the roots that this round has still to visit
         self._round_began_ms = 0  # by the monotonic clock
 
-    # -- life
+    # -- lifecycle
 
     def load(self) -> None:
-        """Find out which transactions have not ended; the store is open, and nobody sends yet."""
+        """Find the pending transactions; the store is open, and no client can send yet."""
         self._queues.load()
         for half in self.pending:
             self._listener.prepared(half.topic)
         self._round_began_ms = self._clock.monotonic_ms()
 
     def follow(self) -> None:
-        """Take the half messages that producers sent meanwhile."""
+        """Take in the half messages that producers have sent since the last call."""
         for half in self._queues.follow():
             self._listener.prepared(half.topic)
 
     # -- half messages
 
-    def prepare(self, message: Message, found: Mapping[str, str]) -> Message | None:
-        """What is stored of a message of a transaction until that ends."""
+    def prepare(self, message: MessageRecord, found: Mapping[str, str]) -> MessageRecord | None:
+        """Return the half message to store until the message's transaction ends."""
         if found.get(properties.TRANSACTION_PREPARED, "").lower() != "true":
             return None
-        if message.reconsume_times > 0:  # a consumer sends one back that was committed; it still says what it was
+        if (
+            message.reconsume_times > 0
+        ):  # a consumer sends a committed message back; its properties still mark it as one
             message.sys_flag = with_transaction_type(message.sys_flag, TransactionType.NONE)
             return None
         if self._settings.reject_transaction_message:
-            raise RequestRefused(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self._settings.broker_ip1}] sending transaction message is forbidden (rejectTransactionMessage=true)",
+            raise RefusedError(
+                Refusal.NO_PERMISSION,
+                f"the broker[{self._settings.broker_ip1}] sending transaction message is forbidden"
+                " (rejectTransactionMessage=true)",
             )
         message.sys_flag = with_transaction_type(message.sys_flag, TransactionType.NONE)
-        self._delay.place(message, found)  # a time that could not be used would be found out when it is too late
+        self._delay.rewrite(
+            message, found
+        )  # an invalid delay would be noticed only at the commit, too late to refuse it
         half = records.half_of(message, found)
         if len(half.properties) > PROPERTIES_SIZE_MAX - PROPERTIES_ROOM:
-            raise RequestRefused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"properties of {len(half.properties)} bytes: a message of a transaction may have "
-                f"{PROPERTIES_SIZE_MAX - PROPERTIES_ROOM}; put what is large into the body",
+            raise RefusedError(
+                Refusal.INVALID_MESSAGE,
+                f"properties of {len(half.properties)} bytes: a transactional message may have "
+                f"{PROPERTIES_SIZE_MAX - PROPERTIES_ROOM}; move large values into the body",
             )
         return half
 
-    def quick_half(self, topic: str, queue_id: int, unique_key: str, _number: int) -> Waiting | None:
-        """The same for kernels, of a message that has none of the properties that are written here, and that is not to be delayed."""
-        return None if self._settings.reject_transaction_message else records.quick_half(topic, queue_id, unique_key)
+    def quick_half(
+        self, topic: str, queue_id: int, unique_key: str, _number: int
+    ) -> Holding | None:
+        """The same for kernels: the message has none of the properties that are written here, and
+        no delay.
+        """
+        return (
+            None
+            if self._settings.reject_transaction_message
+            else records.quick_half(topic, queue_id, unique_key)
+        )
 
     def topic_of_half(self, root: int, log_offset: int) -> str | None:
-        """The topic of a half message that waits where its producer's send put it; None when there is none."""
+        """Return the topic of a pending half message that is still where its producer's send put
+        it; None if there is none.
+        """
         half = self.pending.find(root)
         if half is None and root >= self.pending.next_half:
             self.follow()
             half = self.pending.find(root)
         return None if half is None or half.log_offset != log_offset else half.topic
 
-    # -- their end
+    # -- ends
 
     def end(self, half: StoredMessage, kind: TransactionType) -> LogOffset:
-        """Commit a half message, or roll it back; where the log ends with that. RequestRefused when it ended before, or cannot."""
+        """Commit or roll back a half message; return the end of the log afterwards. Raises
+        RefusedError if it has ended already, or cannot be ended.
+        """
         self.follow()
         root = half_messages.root_of(half)
         known = self._pending_for_sure(root, half)
@@ -184,12 +194,17 @@ class Transactions:
         return end
 
     def _pending_for_sure(self, root: int, half: StoredMessage) -> Half | None:
-        """What is known of a transaction; None when it has ended, or was given up."""
+        """Return the pending transaction; None if it has ended or was given up."""
         known = self.pending.find(root)
         if known is None or not known.is_doubtful:
             return known
         if self._traces.was_committed(half, root):
-            log.warning("transaction_end_found root=%d topic=%s; its op record was lost, it is written again", root, known.topic)
+            log.warning(
+                "transaction_end_found root=%d topic=%s; its op record was lost, it is written"
+                " again",
+                root,
+                known.topic,
+            )
             self._store_messages(known.offset)
             self._ended(known, TransactionType.COMMIT)
             return None
@@ -197,37 +212,52 @@ class Transactions:
         return known
 
     def _end_given_up(self, half: StoredMessage, root: int, kind: TransactionType) -> LogOffset:
-        """End a transaction that is not pending: one that was given up may still end, nobody else said how."""
+        """End a transaction that is not pending: one that was given up can still be ended, as no
+        decision was made for it.
+        """
         key = half.properties().get(properties.UNIQUE_KEY)
         what = f"the transaction of half message {root}, id {key}"
         if root >= self.pending.next_half:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{what}, is not on disk yet; its producer will be asked how it ended")
+            raise RefusedError(
+                Refusal.FAILED,
+                f"{what}, is not on disk yet; its producer will be asked how it ended",
+            )
         if self._fate(half, root) is not None:
-            remark = f"{what}, has ended before; the first word counts, this one changes nothing"
-            raise RequestRefused(ResponseCode.TRANSACTION_FAILED, remark)
+            remark = (
+                f"{what}, has already ended; the first decision counts, this one changes nothing"
+            )
+            raise RefusedError(Refusal.TRANSACTION_FAILED, remark)
         end = self._store_end(half, kind, root, key)
         self._note_fate(root, kind)
         log.info("transaction_ended_late root=%d kind=%s; it was given up before", root, kind.name)
         return end
 
     def is_undone(self, half: StoredMessage) -> bool:
-        """Whether it was rolled back."""
+        """Return whether the transaction was rolled back."""
         self.follow()
         root = half_messages.root_of(half)
         is_open = root >= self.pending.next_half or self.pending.find(root) is not None
         return not is_open and self._fate(half, root) is TransactionType.ROLLBACK
 
     def _fate(self, half: StoredMessage, root: int) -> TransactionType | None:
-        """How a transaction ended that is not pending; None when it was given up. One that left nothing else was rolled back."""
+        """Return the outcome of a transaction that is not pending; None if it was given up. One
+        that left no other trace was rolled back.
+        """
         fate = self._unread.get(root)
         if fate is not None:
             return fate.kind
         if self._traces.is_given_up(half, root):
             return None
-        return TransactionType.COMMIT if self._traces.was_committed(half, root) else TransactionType.ROLLBACK
+        return (
+            TransactionType.COMMIT
+            if self._traces.was_committed(half, root)
+            else TransactionType.ROLLBACK
+        )
 
     def _note_fate(self, root: int, kind: TransactionType | None) -> None:
-        """Keep in mind what the index does not tell yet: with SYNC_FLUSH the log is read when it is on disk."""
+        """Remember an outcome that the index lacks: with SYNC_FLUSH the log is dispatched only
+        after it is flushed.
+        """
         log_end, read_until = self._queues.log_ends()
         self._unread.pop(root, None)
         if read_until < log_end:
@@ -238,24 +268,32 @@ class Transactions:
         while self._unread and self._unread[root := next(iter(self._unread))].log_end <= read_until:
             del self._unread[root]
 
-    def _store_end(self, half: StoredMessage, kind: TransactionType, ended: int, key: str | None = None) -> LogOffset:
+    def _store_end(
+        self, half: StoredMessage, kind: TransactionType, ended: int, key: str | None = None
+    ) -> LogOffset:
         if kind is TransactionType.ROLLBACK:
             return self._store_messages(ended, key=key)
         message = records.committed(half)
-        placed = self._delay.place_accepted(message, half.properties())
-        return self._store_messages(ended, message if placed is None else placed.message, key=key)
+        deferred = self._delay.rewrite_accepted(message, half.properties())
+        return self._store_messages(
+            ended, message if deferred is None else deferred.message, key=key
+        )
 
-    def _store_messages(self, ended: int, *before: Message, key: str | None = None) -> LogOffset:
-        """Store messages, and behind them the record that a half message ended; all by one write."""
-        *_, last = self._own.put(*before, self._op(ended, key=key), message_type=MessageType.TRANSACTION)
+    def _store_messages(
+        self, ended: int, *before: MessageRecord, key: str | None = None
+    ) -> LogOffset:
+        """Store messages, followed by the op record that ends a half message, in one write."""
+        *_, last = self._own.put(
+            *before, self._op(ended, key=key), message_type=MessageType.TRANSACTION
+        )
         self.pending.took_op(last.queue_offset, (ended,))
         return last.end
 
-    def _op(self, *ended: int, key: str | None = None) -> Message:
+    def _op(self, *ended: int, key: str | None = None) -> MessageRecord:
         return records.op_of(ended, self._clock.now_ms(), self._store_host, key)
 
     def was_ended(self, half: Half, kind: TransactionType, op_offset: int) -> None:
-        """Hear that what ends a transaction is stored, and its op record at that offset."""
+        """Note that the records that end a transaction are stored, its op record at that offset."""
         self.pending.took_op(op_offset, (half.offset,))
         self._ended(half, kind)
 
@@ -263,38 +301,64 @@ class Transactions:
         self._note_fate(half.root, kind)
         self._listener.ended(half.topic, kind, max(self._clock.now_ms() - half.since_ms, 0))
 
-    # -- questions
+    # -- checks
 
     def resume(self, stored: StoredMessage) -> LogOffset:
-        """Let the questions about a half message begin again, which was given up or not; RequestRefused when it has ended."""
+        """Restart the checks of a half message, whether it was given up or not. Raises
+        RefusedError if it has ended.
+        """
         self.follow()
         if stored.topic not in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC):
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"a message of topic {stored.topic} is no half message")
-        root = half_messages.root_of(stored) if stored.topic == HALF_TOPIC or half_messages.is_copy(stored) else None
-        if root is not None and self._pending_for_sure(root, stored) is None and self._fate(stored, root) is not None:
+            raise RefusedError(
+                Refusal.FAILED,
+                f"a message of topic {stored.topic} is not a half message",
+            )
+        root = (
+            half_messages.root_of(stored)
+            if stored.topic == HALF_TOPIC or half_messages.is_copy(stored)
+            else None
+        )
+        if (
+            root is not None
+            and self._pending_for_sure(root, stored) is None
+            and self._fate(stored, root) is not None
+        ):
             remark = f"the transaction of half message {root} has ended; there is nothing to ask"
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, remark)
+            raise RefusedError(Refusal.FAILED, remark)
         copy = self._store_again(stored, root, 0)
-        log.info("transaction_resumed root=%s topic=%s", root, copy.properties().get(properties.REAL_TOPIC))
+        log.info(
+            "transaction_resumed root=%s topic=%s",
+            root,
+            copy.properties().get(properties.REAL_TOPIC),
+        )
         return LogOffset(copy.log_offset + copy.size)
 
     def tick(self) -> None:
-        """Take what came, and do a part of what is due; a round begins after every `transactionCheckInterval`."""
+        """Take in new half messages, and process a part of the current round; a round begins every
+        `transactionCheckInterval`.
+        """
         self.follow()
         now_ms = self._clock.monotonic_ms()
-        if not self._round and now_ms - self._round_began_ms >= self._settings.transaction_check_interval:
+        if (
+            not self._round
+            and now_ms - self._round_began_ms >= self._settings.transaction_check_interval
+        ):
             self._round.extend(self.pending.roots())
             self._round_began_ms = now_ms
         for _ in range(min(len(self._round), STEPS_MAX)):
             root = self._round.popleft()
             try:
                 self._go_on_with(root)
-            except StoreError as error:  # which no other one would fare better with
-                log.warning("transaction_checks_put_off count=%d reason='%s'", len(self._round) + 1, error)
+            except StoreError as error:  # the others would fail likewise
+                log.warning(
+                    "transaction_checks_put_off count=%d reason='%s'", len(self._round) + 1, error
+                )
                 self._round.clear()
                 break
             except Exception:
-                log.exception("transaction_check_failed root=%d; it is tried again in the next round", root)
+                log.exception(
+                    "transaction_check_failed root=%d; it is retried in the next round", root
+                )
         self._forget_fates()
         self._queues.keep_floors(now_ms)
 
@@ -303,32 +367,40 @@ class Transactions:
         if half is None:
             return
         settings = self._settings
-        age_ms_max = settings.file_reserved_time * _HOUR_MS * 7 // 8  # its file may go at the end of that, and it is to be kept before
+        age_ms_max = (
+            settings.file_reserved_time * _HOUR_MS * 7 // 8
+        )  # its file may be deleted after that, so it is moved before
         rules = Rules(settings.transaction_time_out, settings.transaction_check_max, age_ms_max)
-        step = self.pending.step(half, self._clock.now_ms(), rules, can_ask=self._checks.can_ask(half.group))
-        if step is Step.WAIT:
+        step = self.pending.step(
+            half, self._clock.now_ms(), rules, can_ask=self._checks.can_ask(half.group)
+        )
+        if step is PendingStep.WAIT:
             return
         stored = self._traces.half_at(half.log_offset)
         if stored is None:
             self._lost(half)
         elif self._pending_for_sure(root, stored) is None:
             return
-        elif step is Step.GIVE_UP:
+        elif step is PendingStep.GIVE_UP:
             self._give_up(half, stored)
         else:
-            copy = self._store_again(stored, root, half.checks + (step is Step.ASK))
-            if step is Step.ASK:
+            copy = self._store_again(stored, root, half.checks + (step is PendingStep.ASK))
+            if step is PendingStep.ASK:
                 self._checks.ask(copy)
 
     def _store_again(self, stored: StoredMessage, root: int | None, checks: int) -> StoredMessage:
-        """Store a half message once more, at the end of its queue, and that the one before is done with; it as it is there.
+        """Copy a half message to the end of its queue, and mark the previous copy as done; return
+        it as it is there.
 
-        That is for the original, should it open the store: it takes copies for messages of their own. Of one that wants to be left alone it
-        looks for the end of the first copy.
+        The op record is for Apache RocketMQ, should it open the store: it takes copies for messages
+        of their own. For a half message with a check immunity time it looks for the end of the
+        first copy.
         """
         message = records.half_again(stored, root, checks)
         known = None if root is None else self.pending.find(root)
-        is_left_alone = known is not None and known.immunity_s is not None and checks <= known.checks
+        is_left_alone = (
+            known is not None and known.immunity_s is not None and checks <= known.checks
+        )
         ops = () if known is None or is_left_alone else (self._op(known.offset),)
         place, *rest = self._own.put(message, *ops)
         copy = stored._replace(
@@ -343,7 +415,9 @@ class Transactions:
         )
         if root is not None:
             self._unread.pop(root, None)
-            self.pending.moved(Half.of(copy) if known is None else Half.of(copy)._replace(since_ms=known.since_ms))
+            self.pending.moved(
+                Half.of(copy) if known is None else Half.of(copy)._replace(since_ms=known.since_ms)
+            )
         for op in rest:
             self.pending.took_op(op.queue_offset, () if known is None else (known.offset,))
         return copy
@@ -358,7 +432,8 @@ class Transactions:
         self.pending.took_op(last.queue_offset, (half.root, half.offset))
         self._ended(half, None)
         log.error(
-            "transaction_given_up root=%d topic=%s group=%s checks=%d; look at it by orbitmq tx, and let the questions begin again",
+            "transaction_given_up root=%d topic=%s group=%s checks=%d; inspect it with"
+            " orbitmq tx, and resume its checks",
             half.root,
             half.topic,
             half.group,
@@ -366,7 +441,15 @@ class Transactions:
         )
 
     def _lost(self, half: Half) -> None:
-        """The half message is no more: its file was deleted, or is damaged. There is nothing that could be committed."""
+        """Drop a transaction whose half message is gone: its file was deleted or is corrupt, so
+        there is nothing to commit.
+        """
         self._store_messages(half.offset)
         self._ended(half, None)
-        log.error("half_message_lost root=%d topic=%s group=%s log_offset=%d", half.root, half.topic, half.group, half.log_offset)
+        log.error(
+            "half_message_lost root=%d topic=%s group=%s log_offset=%d",
+            half.root,
+            half.topic,
+            half.group,
+            half.log_offset,
+        )

@@ -1,1 +1,3 @@
-"""SQL92 expressions over the properties of a message, as brokers filter by: text in, a test of properties out. Knows no broker."""
+"""SQL92 filter expressions over message properties: text in, a predicate over properties out. Knows
+no broker.
+"""

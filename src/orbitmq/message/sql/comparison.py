@@ -1,7 +1,9 @@
-"""How two values of an SQL92 expression are compared, which their types decide before any message is seen.
+"""Comparison of two values of an SQL92 expression, chosen by their types before any message is
+seen.
 
-A text beside a number is read as a number of that type, and beside TRUE or FALSE as one of these; integers beside a double become doubles.
-Values of types that do not go together are unequal. What the original fails on raises ValueError.
+A text beside a number is read as a number of that type, and beside TRUE or FALSE as a boolean;
+integers beside a double become doubles. Values of incompatible types are unequal. Where the
+original fails, ValueError is raised.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from orbitmq.message.sql.java_numbers import compare_doubles, double_of, int_of,
 from orbitmq.message.sql.tree import Node, NumberType
 
 Value: TypeAlias = str | int | float | bool | None
-Comparison: TypeAlias = Callable[[Any, Any], int]  # of two values that are not NULL: below 0, 0 or above 0
+Comparison: TypeAlias = Callable[
+    [Any, Any], int
+]  # of two values that are not NULL: negative, 0 or positive
 
 READERS: Final[dict[NumberType, Callable[[str], int | float]]] = {
     NumberType.INT: int_of,
@@ -24,7 +28,7 @@ READERS: Final[dict[NumberType, Callable[[str], int | float]]] = {
 
 
 def number_of(node: Node) -> tree.Number | None:
-    """The number that a constant is, minus signs included."""
+    """Return the value of a numeric constant, minus signs included."""
     is_negative = False
     while isinstance(node, tree.Negated):
         node, is_negative = node.operand, not is_negative
@@ -34,7 +38,7 @@ def number_of(node: Node) -> tree.Number | None:
 
 
 def comparison(left: Node, right: Node) -> Comparison:
-    """How `=` compares: 0 when they are equal."""
+    """Return how `=` compares the operands: 0 if equal."""
     one, other = number_of(left), number_of(right)
     if one is not None and other is not None:
         return _numbers(one.type, other.type)
@@ -48,12 +52,12 @@ def comparison(left: Node, right: Node) -> Comparison:
 
 
 def ordering(left: Node, right: Node) -> Comparison:
-    """How `<` and its like compare: texts only as numbers."""
+    """Return how `<` and its like compare the operands: texts only as numbers."""
     return _texts_as_doubles if _is_text(left) and _is_text(right) else comparison(left, right)
 
 
 def _is_text(node: Node) -> bool:
-    return isinstance(node, (tree.Property, tree.Text))
+    return isinstance(node, (tree.PropertyRef, tree.Text))
 
 
 def _number_and(kind: NumberType, right: Node) -> Comparison:
@@ -97,7 +101,9 @@ def _text_and_truth(left: str, right: bool) -> int:
 
 
 def _truth_and_text(_left: bool, right: str) -> int:
-    raise ValueError(f"TRUE or FALSE cannot be compared with the text {right!r} behind it: write the text first")
+    raise ValueError(
+        f"TRUE or FALSE cannot be compared with the text {right!r} after it: write the text first"
+    )
 
 
 def _never(_left: Value, _right: Value) -> int:

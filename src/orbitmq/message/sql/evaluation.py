@@ -1,8 +1,10 @@
-"""What an SQL92 expression is of a message, as functions made once from its tree: true, false or None, which is NULL.
+"""Evaluation of SQL92 expressions: compiles a tree into functions that yield true, false or None
+(NULL).
 
-Such a function is given how to look a property up. It raises ValueError where the original fails on a comparison, as of a text that is no
-number with a number; whoever filters takes that, like NULL, for no match. AND and OR are worked out from the left, and no further than
-needed, which decides whether there is such an error.
+A compiled function takes the property lookup as its argument. It raises ValueError where the
+original fails on a comparison, such as a number with a non-numeric text; filters treat that, like
+NULL, as no match. AND and OR are evaluated left to right with short-circuiting, which decides
+whether such an error occurs.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ ValueFunction: TypeAlias = Callable[[Lookup], Value]
 
 
 def test_of(node: Node) -> Test:
-    """The function of a node that is true, false or NULL."""
+    """Return the function of a node that is true, false or NULL."""
     return _MAKERS[type(node)](node)
 
 
@@ -94,9 +96,14 @@ def _one_of(node: tree.OneOf) -> Test:
 
 
 def _search(node: tree.Search) -> Test:
-    if not node.text:  # finds nothing, and does not find nothing either
+    if not node.text:  # an empty text matches nothing, negated or not
         return lambda _: False
-    value_of, found_in, text, negated = value_function(node.operand), _SEARCHES[node.word], node.text, node.negated
+    value_of, found_in, text, negated = (
+        value_function(node.operand),
+        _SEARCHES[node.word],
+        node.text,
+        node.negated,
+    )
 
     def test(get: Lookup) -> bool | None:
         value = value_of(get)
@@ -123,9 +130,13 @@ def _is_null(node: tree.IsNull) -> Test:
 def _equal(node: tree.Equal) -> Test:
     left, right = node.left, node.right
     number = number_of(right)
-    if isinstance(left, tree.Property) and (isinstance(right, tree.Text) or number is not None):
+    if isinstance(left, tree.PropertyRef) and (isinstance(right, tree.Text) or number is not None):
         return _equal_property(left.name, right.value if isinstance(right, tree.Text) else number)
-    value_of, other_of, compare = value_function(left), value_function(right), comparison(left, right)
+    value_of, other_of, compare = (
+        value_function(left),
+        value_function(right),
+        comparison(left, right),
+    )
 
     def test(get: Lookup) -> bool | None:
         value, other = value_of(get), other_of(get)
@@ -137,7 +148,7 @@ def _equal(node: tree.Equal) -> Test:
 
 
 def _equal_property(name: str, constant: str | tree.Number | None) -> Test:
-    """The usual case, a property and a constant."""
+    """Compile the common case: a property and a constant."""
     assert constant is not None
     if isinstance(constant, str):
 
@@ -158,7 +169,7 @@ def _equal_property(name: str, constant: str | tree.Number | None) -> Test:
 def _ordered(node: tree.Ordered) -> Test:
     left, right, sign = node.left, node.right, node.sign
     number = number_of(right)
-    if isinstance(left, tree.Property) and number is not None:
+    if isinstance(left, tree.PropertyRef) and number is not None:
         return _ordered_property(left.name, sign, number)
     value_of, other_of, compare = value_function(left), value_function(right), ordering(left, right)
     holds = _SIGNS[sign]
@@ -174,7 +185,9 @@ def _ordered(node: tree.Ordered) -> Test:
 
 
 def _ordered_property(name: str, sign: str, number: tree.Number) -> Test:
-    """The usual case, a property and a number. That is no NaN, which is above every number, and 0 is no double here."""
+    """Compile the common case: a property and a number. The number is never NaN, which is above
+    every number, and never a double 0.
+    """
     read, bound = READERS[number.type], number.value
     is_below, is_inverted = sign in ("<", ">="), sign in (">", ">=")
     plain_max = 0 if number.type is NumberType.DOUBLE else PLAIN_DIGITS_MAX
@@ -183,7 +196,11 @@ def _ordered_property(name: str, sign: str, number: tree.Number) -> Test:
         value = get(name)
         if value is None:
             return None
-        found = int(value) if len(value) <= plain_max and value.isascii() and value.isdigit() else read(value)
+        found = (
+            int(value)
+            if len(value) <= plain_max and value.isascii() and value.isdigit()
+            else read(value)
+        )
         return (found < bound if is_below else found <= bound) is not is_inverted
 
     return test
@@ -201,8 +218,8 @@ _SIGNS: Final[dict[str, Callable[[int], bool]]] = {
 
 
 def value_function(node: Node) -> ValueFunction:
-    """What a node is of a message, whatever its type."""
-    if isinstance(node, tree.Property):
+    """Return the function that evaluates a node of any type."""
+    if isinstance(node, tree.PropertyRef):
         name = node.name
         return lambda get: get(name)
     if isinstance(node, (tree.Text, tree.Number)):
@@ -216,7 +233,7 @@ def value_function(node: Node) -> ValueFunction:
         operand: Node = node
         while isinstance(operand, tree.Negated):
             operand = operand.operand
-        inner = value_function(operand)  # no number, so NULL; but it may fail
+        inner = value_function(operand)  # not a number, so NULL; but evaluating it may fail
 
         def nothing(get: Lookup) -> None:
             inner(get)

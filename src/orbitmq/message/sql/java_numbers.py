@@ -1,7 +1,9 @@
-"""Texts as numbers, the way Java reads them: `Integer.valueOf`, `Long.valueOf`, `Double.valueOf`; ValueError for what those refuse.
+"""Parses texts as numbers the way Java does: `Integer.valueOf`, `Long.valueOf`, `Double.valueOf`;
+raises ValueError where those refuse.
 
-Python's own `int` and `float` take more (underscores, `inf`) or less (`1f`, hexadecimal doubles). Doubles are ordered as by
-`Double.compareTo`: -0.0 is below 0.0, NaN equals itself and is above everything.
+Python's own `int` and `float` accept more (underscores, `inf`) or less (`1f`, hexadecimal doubles).
+Doubles are ordered as by `Double.compareTo`: -0.0 is below 0.0, NaN equals itself and is above
+everything.
 """
 
 from __future__ import annotations
@@ -14,36 +16,50 @@ from typing import Final
 
 INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
-PLAIN_DIGITS_MAX: Final = 9  # so many digits, and no sign, are the same integer for all: `int` reads them
-_INTEGER: Final = re.compile(r"[+-]?\d+")  # of any script, as in Java
+PLAIN_DIGITS_MAX: Final = (
+    9  # up to this many digits, without a sign, every type reads the same integer: `int` does
+)
+_INTEGER: Final = re.compile(r"[+-]?\d+")  # digits of any script, as in Java
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
-_HEXADECIMAL: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
+_HEXADECIMAL: Final = re.compile(
+    r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
+)
 _NAMED: Final = re.compile(r"([+-]?)(NaN|Infinity)")
 _SPACES: Final = "".join(map(chr, range(0x21)))  # what Java trims
-_INTEGER_SIZE_MAX: Final = 20  # characters of the longest 64-bit integer, its sign included
-_SHORT_MAX: Final = 100  # characters of a text that is read at once, and shown whole in errors
-_LONG_READ_MAX: Final = 8  # longer ones whose numbers are kept
-_ZEROS: Final = "".join(zero for zero in map(chr, range(0x10000)) if zero.isdecimal() and int(zero) == 0)
+_INTEGER_SIZE_MAX: Final = 20  # characters of the longest 64-bit integer, including its sign
+_SHORT_MAX: Final = 100  # characters of a text that is parsed uncached, and shown whole in errors
+_LONG_READ_MAX: Final = 8  # longer texts whose numbers are cached
+_ZEROS: Final = "".join(
+    zero for zero in map(chr, range(0x10000)) if zero.isdecimal() and int(zero) == 0
+)
 _BEYOND_BMP: Final = "\U00010000"
 
 
 def int_of(text: str) -> int:
-    """As a 32-bit integer."""
-    return _integer(text, INT_MAX) if len(text) <= _SHORT_MAX else int(_of_long(_integer, text, INT_MAX))
+    """Parse a 32-bit integer."""
+    return (
+        _integer(text, INT_MAX)
+        if len(text) <= _SHORT_MAX
+        else int(_of_long(_integer, text, INT_MAX))
+    )
 
 
 def long_of(text: str) -> int:
-    """As a 64-bit integer."""
-    return _integer(text, LONG_MAX) if len(text) <= _SHORT_MAX else int(_of_long(_integer, text, LONG_MAX))
+    """Parse a 64-bit integer."""
+    return (
+        _integer(text, LONG_MAX)
+        if len(text) <= _SHORT_MAX
+        else int(_of_long(_integer, text, LONG_MAX))
+    )
 
 
 def double_of(text: str) -> float:
-    """As a double."""
+    """Parse a double."""
     return _double(text) if len(text) <= _SHORT_MAX else _of_long(_double, text)
 
 
 def compare_doubles(left: float, right: float) -> int:
-    """Below 0, 0 or above 0."""
+    """Return a negative number, 0 or a positive number."""
     if left < right:
         return -1
     if left > right:
@@ -54,14 +70,14 @@ def compare_doubles(left: float, right: float) -> int:
 
 
 def _integer(text: str, most: int) -> int:
-    is_plain = text.isascii() and text.isdigit()  # as nearly every one is
+    is_plain = text.isascii() and text.isdigit()  # as nearly all are
     if not is_plain and _INTEGER.fullmatch(text) is None:
-        raise ValueError(f"{_shown(text)} is no integer")
+        raise ValueError(f"{_shown(text)} is not an integer")
     if len(text) > _INTEGER_SIZE_MAX:
         sign, digits = (text[0], text[1:]) if text[0] in "+-" else ("", text)
         text = sign + (digits.lstrip(_ZEROS) or "0")
     if not is_plain and max(text[:_INTEGER_SIZE_MAX]) >= _BEYOND_BMP:
-        raise ValueError(f"{_shown(text)} is no integer")
+        raise ValueError(f"{_shown(text)} is not an integer")
     value = int(text) if len(text) <= _INTEGER_SIZE_MAX else most + 1
     if not -most - 1 <= value <= most:
         raise ValueError(f"{_shown(text)} is an integer of more than {most.bit_length() + 1} bits")
@@ -80,7 +96,7 @@ def _double(text: str) -> float:
             return float.fromhex(found[1])
         except OverflowError:
             return -math.inf if found[1].startswith("-") else math.inf
-    raise ValueError(f"{_shown(text)} is no number")
+    raise ValueError(f"{_shown(text)} is not a number")
 
 
 def _of_long(read: Callable[..., float], text: str, *limits: int) -> float:
@@ -92,7 +108,9 @@ def _of_long(read: Callable[..., float], text: str, *limits: int) -> float:
 
 @lru_cache(_LONG_READ_MAX)
 def _result(read: Callable[..., float], text: str, *limits: int) -> float | str:
-    """The number, or why it is none; kept, since an expression may compare one long text with a thousand numbers."""
+    """Return the number, or why it is invalid; cached, since an expression may compare one long
+    text with a thousand numbers.
+    """
     try:
         return read(text, *limits)
     except ValueError as problem:
@@ -100,4 +118,8 @@ def _result(read: Callable[..., float], text: str, *limits: int) -> float | str:
 
 
 def _shown(text: str) -> str:
-    return repr(text) if len(text) <= _SHORT_MAX else f"{text[:_SHORT_MAX]!r}, which goes on to {len(text)} characters,"
+    return (
+        repr(text)
+        if len(text) <= _SHORT_MAX
+        else f"{text[:_SHORT_MAX]!r}, of {len(text)} characters,"
+    )

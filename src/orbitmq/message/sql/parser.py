@@ -1,9 +1,12 @@
-"""From the text of an SQL92 expression to its tree; what is no expression is refused with what was found where, and what was expected.
+"""Parses the text of an SQL92 expression into a tree; errors say what was found where, and what was
+expected.
 
-From what binds least to what binds most: OR; AND; `=`, `<>`, IS NULL; `<`, `<=`, `>`, `>=`, BETWEEN, IN, CONTAINS, STARTSWITH, ENDSWITH;
-then NOT, `-` and `+`. So `NOT a = 1` is `(NOT a) = 1`. Comparisons that can never hold are refused here, by the original's rules.
+By increasing precedence: OR; AND; `=`, `<>`, IS NULL; `<`, `<=`, `>`, `>=`, BETWEEN, IN, CONTAINS,
+STARTSWITH, ENDSWITH; then NOT, `-` and `+`. So `NOT a = 1` is `(NOT a) = 1`. Comparisons that can
+never hold are refused here, by the original's rules.
 
-As in the original the expression ends where no operator goes on, and words behind that are not read: `a LIKE 'x'` is `a`.
+As in the original, the expression ends where no operator follows, and trailing words are ignored:
+`a LIKE 'x'` is `a`.
 """
 
 from __future__ import annotations
@@ -11,17 +14,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from orbitmq.common.errors import ExpressionIllegal
+from orbitmq.common.errors import InvalidExpressionError
 from orbitmq.message.sql import tree
 from orbitmq.message.sql.comparison import comparison
 from orbitmq.message.sql.java_numbers import INT_MAX, LONG_MAX
-from orbitmq.message.sql.tokens import Kind, Token, described, problem, quoted, words_of
+from orbitmq.message.sql.tokens import Token, TokenKind, described, problem, quoted, words_of
 from orbitmq.message.sql.tree import CONSTANTS, And, Node, Or, is_boolean
 
 CHARS_MAX: Final = 65_536
 WORDS_MAX: Final = 4_096  # names, numbers, texts, operators and commas
-NESTING_MAX: Final = 100  # of parentheses, signs and comparisons within each other
-COST_MAX: Final = 2 * WORDS_MAX  # nodes that are worked out for a message; only a BETWEEN within a BETWEEN can have more of them than words
+NESTING_MAX: Final = 100  # depth of nested parentheses, signs and comparisons
+COST_MAX: Final = (
+    2 * WORDS_MAX
+    # nodes evaluated per message; only nested BETWEENs can have more of them than words
+)
 _ORDERS: Final = (">", ">=", "<", "<=")
 _SEARCHES: Final = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 _AFTER_NOT: Final = (*_SEARCHES, "BETWEEN", "IN")
@@ -30,7 +36,7 @@ _DOUBLE_MIN: Final = 5e-324
 
 
 class _Part(NamedTuple):
-    """A node, and where it begins."""
+    """A node and the position where it begins."""
 
     node: Node
     at: int
@@ -39,9 +45,11 @@ class _Part(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """The tree of an expression, which is true, false or NULL of every message; and where words begin that it goes without.
+    """The tree of an expression, true, false or NULL for every message, and the position of
+    trailing words that it ignores.
 
-    `cost` is how many nodes are worked out for a message at most: BETWEEN works its left side out twice.
+    `cost` is the maximum number of nodes evaluated per message: BETWEEN evaluates its left side
+    twice.
     """
 
     node: Node
@@ -50,19 +58,22 @@ class Parsed(NamedTuple):
 
 
 def parse(text: str) -> Parsed:
-    """What an expression says; ExpressionIllegal when it says nothing, or is longer than is read."""
+    """Parse an expression; raise InvalidExpressionError if it is invalid or too long."""
     check_size(text)
     return _Parser(text).parse()
 
 
 def check_size(text: str) -> None:
-    """ExpressionIllegal when a text is longer than is read."""
+    """Raise InvalidExpressionError if a text is too long."""
     if len(text) > CHARS_MAX:
-        raise ExpressionIllegal(f"it has {len(text)} characters, and at most {CHARS_MAX} are read (CHARS_MAX={CHARS_MAX}): shorten it")
+        raise InvalidExpressionError(
+            f"it has {len(text)} characters, and at most {CHARS_MAX} are read"
+            f" (CHARS_MAX={CHARS_MAX}): shorten it"
+        )
 
 
 class _Parser:
-    """Goes over the words of one text."""
+    """Recursive-descent parser over the words of one text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -74,9 +85,11 @@ class _Parser:
     def parse(self) -> Parsed:
         whole = self._or()
         behind = self._token
-        return Parsed(self._truth(whole), None if behind.kind is Kind.END else behind.at, whole.cost + 1)
+        return Parsed(
+            self._truth(whole), None if behind.kind is TokenKind.END else behind.at, whole.cost + 1
+        )
 
-    # -- levels, from what binds least
+    # -- precedence levels, lowest first
 
     def _or(self) -> _Part:
         return self._chain("OR", self._and, Or)
@@ -113,13 +126,13 @@ class _Parser:
         left = self._unary()
         while True:
             token = self._token
-            if token.kind is Kind.SIGN and token.text in _ORDERS:
+            if token.kind is TokenKind.SIGN and token.text in _ORDERS:
                 self._ahead = None
                 left = self._ordered(token.text, left, self._unary())
                 continue
             negated = self._takes("NOT")
             word = self._token
-            if word.kind is not Kind.KEYWORD or word.text not in _AFTER_NOT:
+            if word.kind is not TokenKind.KEYWORD or word.text not in _AFTER_NOT:
                 if negated:
                     raise self._unexpected("CONTAINS, STARTSWITH, ENDSWITH, BETWEEN or IN")
                 return left
@@ -129,7 +142,9 @@ class _Parser:
             elif word.text == "IN":
                 left = self._in(left, negated)
             else:
-                left = self._part(tree.Search(word.text, left.node, self._quoted(), negated), left.at, left)
+                left = self._part(
+                    tree.Search(word.text, left.node, self._quoted(), negated), left.at, left
+                )
 
     def _unary(self) -> _Part:
         token = self._token
@@ -138,7 +153,11 @@ class _Parser:
             with_sign = self._nested(self._unary)
             if token.text == "+":
                 return with_sign._replace(at=token.at)
-            node = tree.Negated(with_sign.node) if token.text == "-" else tree.Not(self._truth(with_sign))
+            node = (
+                tree.Negated(with_sign.node)
+                if token.text == "-"
+                else tree.Not(self._truth(with_sign))
+            )
             return self._part(node, token.at, with_sign)
         return self._primary()
 
@@ -151,35 +170,47 @@ class _Parser:
             inside = self._nested(self._or)
             self._expect(")", "an operator or `)`")
             return inside._replace(at=token.at)
-        if kind is Kind.NAME:
-            node = tree.Property(token.text)
-        elif kind is Kind.TEXT:
+        if kind is TokenKind.NAME:
+            node = tree.PropertyRef(token.text)
+        elif kind is TokenKind.TEXT:
             node = tree.Text(_unquoted(token))
-        elif kind is Kind.INTEGER:
+        elif kind is TokenKind.INTEGER:
             node = self._integer(token)
-        elif kind is Kind.FLOAT:
+        elif kind is TokenKind.FLOAT:
             node = self._float(token)
-        elif kind is Kind.KEYWORD and token.text in _TRUTHS:
+        elif kind is TokenKind.KEYWORD and token.text in _TRUTHS:
             node = tree.Truth(_TRUTHS[token.text])
         else:
             raise self._unexpected(_VALUE)
         self._ahead = None
         return _Part(node, token.at)
 
-    # -- operators, with what they refuse
+    # -- operators and the operands they refuse
 
     def _equal(self, left: _Part, right: _Part) -> _Part:
         for part in (left, right):
             if part.node == tree.Truth(None):
-                raise self._problem(part.at, "NULL beside `=` or `<>`", "IS NULL or IS NOT NULL, which is how to ask for that")
+                raise self._problem(
+                    part.at,
+                    "NULL beside `=` or `<>`",
+                    "IS NULL or IS NOT NULL, which is how to ask for that",
+                )
         if isinstance(left.node, tree.Truth) and isinstance(right.node, (tree.Text, tree.Number)):
-            raise self._problem(right.at, "a constant that is neither TRUE nor FALSE", "one that can be equal to TRUE or FALSE")
+            raise self._problem(
+                right.at,
+                "a constant that is neither TRUE nor FALSE",
+                "one that can be equal to TRUE or FALSE",
+            )
         return self._part(tree.Equal(left.node, right.node), left.at, left, right)
 
     def _ordered(self, sign: str, left: _Part, right: _Part) -> _Part:
         for part in (left, right):
-            if (isinstance(part.node, CONSTANTS) and not isinstance(part.node, tree.Number)) or is_boolean(part.node):
-                raise self._problem(part.at, f"what has no order beside `{sign}`", "a number or a property")
+            if (
+                isinstance(part.node, CONSTANTS) and not isinstance(part.node, tree.Number)
+            ) or is_boolean(part.node):
+                raise self._problem(
+                    part.at, f"what has no order beside `{sign}`", "a number or a property"
+                )
         return self._part(tree.Ordered(sign, left.node, right.node), left.at, left, right)
 
     def _between(self, left: _Part, negated: bool) -> _Part:
@@ -190,13 +221,21 @@ class _Parser:
             parts = self._ordered("<", left, low), self._ordered(">", left, high)
             return self._part(Or(tuple(part.node for part in parts)), left.at, *parts)
         lower, upper = low.node, high.node
-        if isinstance(lower, tree.Number) and isinstance(upper, tree.Number) and comparison(upper, lower)(upper.value, lower.value) < 0:
-            raise self._problem(high.at, "an upper end of BETWEEN below the lower one", f"one that is not below {lower.value}")
+        if (
+            isinstance(lower, tree.Number)
+            and isinstance(upper, tree.Number)
+            and comparison(upper, lower)(upper.value, lower.value) < 0
+        ):
+            raise self._problem(
+                high.at,
+                "an upper end of BETWEEN below the lower one",
+                f"one that is not below {lower.value}",
+            )
         parts = self._ordered(">=", left, low), self._ordered("<=", left, high)
         return self._part(And(tuple(part.node for part in parts)), left.at, *parts)
 
     def _in(self, left: _Part, negated: bool) -> _Part:
-        if not isinstance(left.node, tree.Property):
+        if not isinstance(left.node, tree.PropertyRef):
             raise self._problem(left.at, "what is no property before IN", "the name of a property")
         self._expect("(", "`(` and texts in single quotes")
         texts = [self._quoted()]
@@ -206,11 +245,15 @@ class _Parser:
         return _Part(tree.OneOf(left.node, frozenset(texts), negated), left.at)
 
     def _truth(self, part: _Part) -> Node:
-        """The node where a boolean is wanted."""
-        if isinstance(part.node, tree.Property):
+        """Return the node as a boolean."""
+        if isinstance(part.node, tree.PropertyRef):
             return tree.IsTrue(part.node)
         if not is_boolean(part.node):
-            raise self._problem(part.at, "a value that is neither true nor false", "a comparison, TRUE, FALSE, NULL or a property")
+            raise self._problem(
+                part.at,
+                "a value that is neither true nor false",
+                "a comparison, TRUE, FALSE, NULL or a property",
+            )
         return part.node
 
     # -- literals
@@ -225,13 +268,17 @@ class _Parser:
     def _float(self, token: Token) -> tree.Number:
         value = float(token.text)
         if not _DOUBLE_MIN <= value < float("inf"):
-            raise self._problem(token.at, quoted(token.text), "a decimal number above 0, within the range of a double; 0 is written as `0`")
+            raise self._problem(
+                token.at,
+                quoted(token.text),
+                "a decimal number above 0, within the range of a double; 0 is written as `0`",
+            )
         return tree.Number(value, tree.NumberType.DOUBLE)
 
     def _quoted(self) -> str:
         token = self._token
-        if token.kind is not Kind.TEXT:
-            raise self._unexpected(Kind.TEXT.value)
+        if token.kind is not TokenKind.TEXT:
+            raise self._unexpected(TokenKind.TEXT.value)
         self._ahead = None
         return _unquoted(token)
 
@@ -239,19 +286,27 @@ class _Parser:
 
     @property
     def _token(self) -> Token:
-        """The next word, read when it is first looked at."""
+        """Return the next word, reading it on first access."""
         token = self._ahead
         if token is None:
             token = self._ahead = next(self._words)
             self._read += 1
-            if token.kind is Kind.NO_WORD:
-                raise self._problem(token.at, described(token), "a name, a number, a text in single quotes or an operator")
-            if self._read > WORDS_MAX and token.kind is not Kind.END:
-                raise self._problem(token.at, f"more than {WORDS_MAX} words", f"at most so many (WORDS_MAX={WORDS_MAX})")
+            if token.kind is TokenKind.NO_WORD:
+                raise self._problem(
+                    token.at,
+                    described(token),
+                    "a name, a number, a text in single quotes or an operator",
+                )
+            if self._read > WORDS_MAX and token.kind is not TokenKind.END:
+                raise self._problem(
+                    token.at,
+                    f"more than {WORDS_MAX} words",
+                    f"at most WORDS_MAX={WORDS_MAX}",
+                )
         return token
 
     def _takes(self, text: str) -> bool:
-        """Step over that word, if it is next."""
+        """Consume this word if it is next."""
         token = self._token
         if token.text != text or not token.is_(text):
             return False
@@ -262,10 +317,10 @@ class _Parser:
         if not self._takes(text):
             raise self._unexpected(expected)
 
-    def _unexpected(self, expected: str) -> ExpressionIllegal:
+    def _unexpected(self, expected: str) -> InvalidExpressionError:
         return self._problem(self._token.at, described(self._token), expected)
 
-    def _problem(self, at: int, found: str, expected: str) -> ExpressionIllegal:
+    def _problem(self, at: int, found: str, expected: str) -> InvalidExpressionError:
         return problem(self._text, at, found, expected)
 
     # -- nesting
@@ -279,7 +334,7 @@ class _Parser:
         return inside
 
     def _part(self, node: Node, at: int, *parts: _Part) -> _Part:
-        """A node that is made of these, within the limits."""
+        """Return a node made of these parts, within the limits."""
         depth, cost = 1, 1
         for part in parts:
             cost += part.cost
@@ -289,14 +344,16 @@ class _Parser:
             raise self._too_deep()
         if cost > COST_MAX:
             found = f"a BETWEEN within others that takes more than {COST_MAX} steps for a message"
-            raise self._problem(at, found, f"at most so many (COST_MAX={COST_MAX}): write the comparisons out")
+            raise self._problem(
+                at, found, f"at most COST_MAX={COST_MAX}: write the comparisons out"
+            )
         return _Part(node, at, depth, cost)
 
-    def _too_deep(self) -> ExpressionIllegal:
+    def _too_deep(self) -> InvalidExpressionError:
         return self._problem(
             self._token.at,
             f"more than {NESTING_MAX} operators within each other",
-            f"fewer (NESTING_MAX={NESTING_MAX}): AND and OR need no parentheses",
+            f"at most NESTING_MAX={NESTING_MAX}: AND and OR need no parentheses",
         )
 
 

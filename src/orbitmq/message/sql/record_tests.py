@@ -1,11 +1,13 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel: what an SQL92 expression is of a stored record, by the bytes of its properties.
+# mypy: disallow-untyped-decorators=False, warn-return-any=False
+"""Kernel: evaluates an SQL92 expression on a stored record, by the bytes of its properties.
 
-Says the same as `evaluation` does of the record's properties. What is usual, a property beside whole numbers or texts, NULL, and the logic
-around them, makes no object for a record; everything else is left to the function that `evaluation` makes.
+Yields the same as `evaluation` on the record's properties. The common cases, a property compared
+with whole numbers or texts, NULL, and logic around them, create no object per record; everything
+else is delegated to the functions of `evaluation`.
 
-Each comparison looks for its property among all of the record's. Where that would be too much, because both are many, the properties are
-parsed once, and the whole expression is left to `evaluation`.
+Each comparison searches its property among all of the record's. If both are too many, the
+properties are parsed once, and the whole expression is delegated to `evaluation`.
 """
 
 from collections.abc import Callable
@@ -40,43 +42,63 @@ ABOVE = cython.declare(cython.int, 9)
 FROM = cython.declare(cython.int, 10)
 _DIGITS_MAX = cython.declare(cython.Py_ssize_t, PLAIN_DIGITS_MAX)
 _VALUE_END = cython.declare(cython.int, 2)
-_NULL = cython.declare(cython.int, -1)  # beside 0 and 1
+_NULL = cython.declare(cython.int, -1)  # besides 0 and 1
 _SIGNS = {"<": BELOW, "<=": UP_TO, ">": ABOVE, ">=": FROM}
-_SET_MIN = cython.declare(cython.Py_ssize_t, 8)  # texts of an IN that are looked up, not compared one by one
-LOOKUP_WORK_MAX = cython.declare(cython.longlong, 1 << 16)  # bytes of properties that all comparisons of a record may go over
-_REPLACEMENT = "\ufffd"  # in a text, it may stand for bytes that are none
+_SET_MIN = cython.declare(
+    cython.Py_ssize_t, 8
+)  # texts of an IN from which on they are hashed, not compared one by one
+LOOKUP_WORK_MAX = cython.declare(
+    cython.longlong, 1 << 16
+)  # bytes of properties that all comparisons of a record may scan
+_REPLACEMENT = "\ufffd"  # in a text, it may stand for malformed bytes
 
 
 class RecordTest:
-    """A node of an expression."""
+    """A compiled node of an expression."""
 
-    __slots__ = ("bound", "is_negated", "kind", "name", "node", "operands", "other", "text_set", "texts")
+    __slots__ = (
+        "bound",
+        "is_negated",
+        "kind",
+        "name",
+        "node",
+        "operands",
+        "other",
+        "text_set",
+        "texts",
+    )
 
     def __init__(self, kind: int, name: str = "") -> None:
         self.kind = kind
         self.name = name.encode()
         self.operands: list[RecordTest] = []
         self.texts: list[bytes] = []
-        self.text_set: Any = None  # the same, when they are many
+        self.text_set: Any = None  # the same texts, if there are many
         self.is_negated = False
         self.bound = 0
-        self.node: Any = None  # what `other` is made of
-        self.other: Any = None  # the function of `evaluation`, from its first use on
+        self.node: Any = None  # the node that `other` is compiled from
+        self.other: Any = None  # the function of `evaluation`, created on first use
 
 
 class RecordMatcher:
-    """An expression of that cost, and what `evaluation` made of it; `tell` hears of values that cannot be compared."""
+    """An expression of a given cost with its `evaluation` function; `tell` is called with values
+    that cannot be compared.
+    """
 
     __slots__ = ("_cost", "_evaluate", "_tell", "_test")
 
-    def __init__(self, node: Node, cost: int, evaluate: Test, tell: Callable[[ValueError], None]) -> None:
+    def __init__(
+        self, node: Node, cost: int, evaluate: Test, tell: Callable[[ValueError], None]
+    ) -> None:
         self._test = record_test(node)
         self._cost = cost
         self._evaluate = evaluate
         self._tell = tell
 
     def matches(self, record: RecordCursor) -> bool:
-        """Whether it is true of the record that the cursor stands on; not when it is NULL or a value cannot be compared."""
+        """Return whether it is true for the record at the cursor; false if NULL or if a value
+        cannot be compared.
+        """
         p: cython.p_const_uchar = pointer(record)
         try:
             if self._cost * record.properties_size > LOOKUP_WORK_MAX:
@@ -88,7 +110,7 @@ class RecordMatcher:
 
 
 def record_test(node: Node) -> RecordTest:
-    """What works a node out."""
+    """Return the test that evaluates a node."""
     made: RecordTest | None = None
     if isinstance(node, tree.And | tree.Or):
         made = RecordTest(AND if isinstance(node, tree.And) else OR)
@@ -96,14 +118,18 @@ def record_test(node: Node) -> RecordTest:
     elif isinstance(node, tree.Not):
         made = RecordTest(NOT)
         made.operands = [record_test(node.operand)]
-    elif isinstance(node, tree.IsNull) and isinstance(node.operand, tree.Property):
+    elif isinstance(node, tree.IsNull) and isinstance(node.operand, tree.PropertyRef):
         made = _of_property(IS_NULL, node.operand)
     elif isinstance(node, tree.OneOf):
         made = _one_of(node.operand, node.texts, node.negated)
-    elif isinstance(node, tree.Equal) and isinstance(node.left, tree.Property):
+    elif isinstance(node, tree.Equal) and isinstance(node.left, tree.PropertyRef):
         right = node.right
-        made = _one_of(node.left, [right.value], False) if isinstance(right, tree.Text) else _compared(EQUAL, node.left, right, node)
-    elif isinstance(node, tree.Ordered) and isinstance(node.left, tree.Property):
+        made = (
+            _one_of(node.left, [right.value], False)
+            if isinstance(right, tree.Text)
+            else _compared(EQUAL, node.left, right, node)
+        )
+    elif isinstance(node, tree.Ordered) and isinstance(node.left, tree.PropertyRef):
         made = _compared(_SIGNS[node.sign], node.left, node.right, node)
     if made is None:
         made = RecordTest(OTHER)
@@ -111,17 +137,17 @@ def record_test(node: Node) -> RecordTest:
     return made
 
 
-def _of_property(kind: int, operand: tree.Property) -> RecordTest | None:
-    """None for a name that no record can have."""
+def _of_property(kind: int, operand: tree.PropertyRef) -> RecordTest | None:
+    """Return a test of a property; None for a name that no record can have."""
     return RecordTest(kind, operand.name) if _is_plain(operand.name) else None
 
 
 def _is_plain(text: str) -> bool:
-    """Whether it is the same text if and only if it is the same bytes."""
+    """Return whether equal text implies equal bytes and vice versa."""
     return _REPLACEMENT not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def _one_of(operand: tree.Property, texts: Any, is_negated: bool) -> RecordTest | None:
+def _one_of(operand: tree.PropertyRef, texts: Any, is_negated: bool) -> RecordTest | None:
     made = _of_property(ONE_OF, operand)
     if made is None or not all(map(_is_plain, texts)):
         return None
@@ -131,21 +157,25 @@ def _one_of(operand: tree.Property, texts: Any, is_negated: bool) -> RecordTest 
     return made
 
 
-def _compared(kind: int, left: tree.Property, right: Node, node: Node) -> RecordTest | None:
+def _compared(kind: int, left: tree.PropertyRef, right: Node, node: Node) -> RecordTest | None:
     number = number_of(right)
-    if number is None or number.type is NumberType.DOUBLE or not -LONG_MAX <= number.value <= LONG_MAX:
+    if (
+        number is None
+        or number.type is NumberType.DOUBLE
+        or not -LONG_MAX <= number.value <= LONG_MAX
+    ):
         return None
     made = _of_property(kind, left)
     if made is not None:
         made.bound = int(number.value)
-        made.node = node  # for texts that are not just some digits
+        made.node = node  # for texts that are not just digits
     return made
 
 
 @cython.cfunc
 @cython.exceptval(-2)
 def _value(test: RecordTest, record: RecordCursor, p: cython.p_const_uchar) -> cython.int:
-    """1, 0, or -1 for NULL."""
+    """Return 1, 0, or -1 for NULL."""
     if test.kind == AND or test.kind == OR:
         return _chain(test, record, p, 1 if test.kind == OR else 0)
     if test.kind == OTHER:
@@ -191,8 +221,10 @@ def _not(value: cython.int) -> cython.int:
 
 @cython.cfunc
 @cython.exceptval(-2)
-def _chain(test: RecordTest, record: RecordCursor, p: cython.p_const_uchar, decides: cython.int) -> cython.int:
-    """AND or OR, from the left and no further than to the first operand that decides."""
+def _chain(
+    test: RecordTest, record: RecordCursor, p: cython.p_const_uchar, decides: cython.int
+) -> cython.int:
+    """Evaluate AND or OR from the left up to the first operand that decides."""
     result: cython.int = 1 - decides
     value: cython.int
     operand: RecordTest
@@ -207,7 +239,9 @@ def _chain(test: RecordTest, record: RecordCursor, p: cython.p_const_uchar, deci
 
 @cython.cfunc
 @cython.exceptval(-2)
-def _is_one_of(test: RecordTest, p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
+def _is_one_of(
+    test: RecordTest, p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.int:
     text: bytes
     if test.text_set is not None:
         return (text_bytes(p, at, size) in test.text_set) != test.is_negated
@@ -220,7 +254,7 @@ def _is_one_of(test: RecordTest, p: cython.p_const_uchar, at: cython.Py_ssize_t,
 @cython.cfunc
 @cython.exceptval(-2)
 def _other(test: RecordTest, record: RecordCursor) -> cython.int:
-    """As `evaluation` says."""
+    """Delegate to `evaluation`."""
     if test.other is None:
         test.other = test_of(test.node)
     value: Any = test.other(record.property)

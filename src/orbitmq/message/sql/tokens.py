@@ -1,11 +1,13 @@
-"""The words of an SQL92 expression, and where each stands, up to what is no word.
+"""Tokenizer of SQL92 expressions: words with their positions, up to the first invalid character.
 
-Always the longest word that fits. Spaces and comments (`/* … */`, and `-- …` up to the end of its line) stand between words. A `--` whose
-line does not end is two minus signs, as in the original. What is no word ends the list: it matters to a parser that gets so far.
+The longest match wins. Spaces and comments (`/* … */`, and `-- …` up to the end of its line)
+separate words. A `--` on the last, unterminated line is two minus signs, as in the original. An
+invalid character ends the list: it matters only if the parser gets that far.
 
-Words are read one at a time, as the parser asks for them. Invariant: no character is looked at more than a constant number of times. Two
-spellings would break that, and have a rule of their own: `--`, for which the last line end is found once, and a `0` before further digits,
-which is an integer that no operator can follow: the parser asks for one more word and stops.
+Words are read one at a time, as the parser asks for them. Invariant: no character is looked at more
+than a constant number of times. Two spellings would break that and have their own rule: `--`, for
+which the last line end is found once, and a `0` before further digits, which is an integer that no
+operator can follow: the parser reads one more word and stops.
 """
 
 from __future__ import annotations
@@ -15,16 +17,31 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-from orbitmq.common.errors import ExpressionIllegal
+from orbitmq.common.errors import InvalidExpressionError
 
-KEYWORDS: Final = frozenset(["NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH"])
+KEYWORDS: Final = frozenset(
+    [
+        "NOT",
+        "AND",
+        "OR",
+        "BETWEEN",
+        "IN",
+        "TRUE",
+        "FALSE",
+        "NULL",
+        "IS",
+        "CONTAINS",
+        "STARTSWITH",
+        "ENDSWITH",
+    ]
+)
 
 
-SHOWN_MAX: Final = 100  # characters of a word in errors
+SHOWN_MAX: Final = 100  # characters of a word shown in errors
 
 
-class Kind(Enum):
-    """What a word is; the value is what it is called in errors."""
+class TokenKind(Enum):
+    """The kind of a word; the value is its name in errors."""
 
     KEYWORD = "keyword"
     NAME = "the name of a property"
@@ -37,15 +54,15 @@ class Kind(Enum):
 
 
 class Token(NamedTuple):
-    """A word of the expression; `text` of a keyword is in capitals, everything else is as it stands there."""
+    """A word of the expression; `text` of a keyword is in capitals, everything else is verbatim."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     at: int
 
     def is_(self, text: str) -> bool:
-        """Whether it is that keyword or sign."""
-        return self.text == text and self.kind in (Kind.KEYWORD, Kind.SIGN)
+        """Return whether it is this keyword or sign."""
+        return self.text == text and self.kind in (TokenKind.KEYWORD, TokenKind.SIGN)
 
 
 _SPACE: Final = re.compile(r"[ \t\n\r\f]*")
@@ -57,26 +74,32 @@ _WORD: Final = re.compile(
   | (?P<text> '(?:''|[^'])*' )
   | (?P<sign> <> | >= | <= | [=<>(),+-] )
   | (?P<comment> /\*.*?\*/ )
-    """,
+    """,  # noqa: E501
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
-_KINDS: Final = {"float": Kind.FLOAT, "integer": Kind.INTEGER, "name": Kind.NAME, "text": Kind.TEXT, "sign": Kind.SIGN}
+_KINDS: Final = {
+    "float": TokenKind.FLOAT,
+    "integer": TokenKind.INTEGER,
+    "name": TokenKind.NAME,
+    "text": TokenKind.TEXT,
+    "sign": TokenKind.SIGN,
+}
 
 
 def words_of(text: str) -> Iterator[Token]:
-    """The words in their order, with one of kind END, or NO_WORD, behind them."""
+    """Return the words in order, followed by one of kind END or NO_WORD."""
     space, match, kinds = _SPACE.match, _WORD.match, _KINDS
     last_line_end = max(text.rfind("\n"), text.rfind("\r"))
     end, size = 0, len(text)
     while True:
         at = space(text, end).end()  # type: ignore[union-attr]  # it matches everywhere
         if at == size:
-            yield Token(Kind.END, "", size)
+            yield Token(TokenKind.END, "", size)
             return
         word = match(text, at)
         if word is None:
-            yield Token(Kind.NO_WORD, _no_word(text, at), at)
+            yield Token(TokenKind.NO_WORD, _no_word(text, at), at)
             return
         end = word.end()
         found = word.group()
@@ -85,29 +108,31 @@ def words_of(text: str) -> Iterator[Token]:
             continue
         group = word.lastgroup
         if group == "name" and (keyword := found.upper()) in KEYWORDS:
-            yield Token(Kind.KEYWORD, keyword, at)
+            yield Token(TokenKind.KEYWORD, keyword, at)
         elif group != "comment":
             yield Token(kinds[group], found, at)  # type: ignore[index]  # each alternative is a group
 
 
-def problem(text: str, at: int, found: str, expected: str) -> ExpressionIllegal:
-    """What is wrong with an expression: what stands at a place, and what should."""
+def problem(text: str, at: int, found: str, expected: str) -> InvalidExpressionError:
+    """Describe an error in an expression: what was found at a position, and what was expected."""
     before = text[:at].splitlines() or [""]
     if text[:at].endswith(("\n", "\r")):
         before.append("")
     line = f"line {len(before)}, " if len(before) > 1 else ""
-    return ExpressionIllegal(f"at {line}column {len(before[-1]) + 1}: found {found}, expected {expected}")
+    return InvalidExpressionError(
+        f"at {line}column {len(before[-1]) + 1}: found {found}, expected {expected}"
+    )
 
 
 def described(token: Token) -> str:
-    """A word as errors show it."""
-    if token.kind is Kind.NO_WORD:
+    """Return a word as errors show it."""
+    if token.kind is TokenKind.NO_WORD:
         return token.text
-    return "the end of the expression" if token.kind is Kind.END else quoted(token.text)
+    return "the end of the expression" if token.kind is TokenKind.END else quoted(token.text)
 
 
 def quoted(word: str) -> str:
-    """A word, or its beginning, in backquotes."""
+    """Return a word, or its beginning, in backquotes."""
     return f"`{word}`" if len(word) <= SHOWN_MAX else f"`{word[:SHOWN_MAX]}…`"
 
 

@@ -1,7 +1,8 @@
-"""What an SQL92 expression says, as a tree of values: which comparisons of which properties and constants.
+"""The syntax tree of an SQL92 expression: comparisons of properties and constants.
 
-A property's value is a text or NULL, a constant has its type, and everything else is true, false or NULL but for `Negated`: so the type of
-each node is known before any message is. Chains of AND and of OR are one node, as long as they are.
+A property's value is a text or NULL, a constant has its type, and everything else is true, false or
+NULL except `Negated`: so the type of each node is known before any message is. Chains of AND and of
+OR are a single node of any length.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Final, TypeAlias
 
 
 class NumberType(Enum):
-    """The types that numbers have in the original: it reads the text of a property as the type that it is compared with."""
+    """The number types of the original: it reads the text of a property as the type it is compared
+    with.
+    """
 
     INT = "a 32-bit integer"
     LONG = "a 64-bit integer"
@@ -20,17 +23,23 @@ class NumberType(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Property:
+class PropertyRef:
+    """The value of a message property."""
+
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
+    """A text constant."""
+
     value: str
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
+    """A number constant and its type."""
+
     value: int | float
     type: NumberType
 
@@ -44,42 +53,50 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Negated:
-    """`-x`: NULL of everything but a number."""
+    """`-x`: NULL unless x is a number."""
 
     operand: Node
 
 
 @dataclass(frozen=True, slots=True)
 class IsTrue:
-    """A property where a boolean is wanted: a text is none, so it is false, or NULL when it is not there."""
+    """A property used as a boolean: false, since a text is not one, or NULL if it is missing."""
 
-    operand: Property
+    operand: PropertyRef
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
+    """NOT of a boolean."""
+
     operand: Node
 
 
 @dataclass(frozen=True, slots=True)
 class And:
+    """AND of two or more booleans."""
+
     operands: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
+    """OR of two or more booleans."""
+
     operands: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Equal:
+    """`left = right`."""
+
     left: Node
     right: Node
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """`sign` is one of < <= > >=."""
+    """`left sign right`, where `sign` is one of < <= > >=."""
 
     sign: str
     left: Node
@@ -88,19 +105,23 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
+    """`operand IS NULL`."""
+
     operand: Node
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    operand: Property
+    """`operand IN (texts)`."""
+
+    operand: PropertyRef
     texts: frozenset[str]
     negated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """`word` is CONTAINS, STARTSWITH or ENDSWITH."""
+    """A text search; `word` is CONTAINS, STARTSWITH or ENDSWITH."""
 
     word: str
     operand: Node
@@ -108,11 +129,26 @@ class Search:
     negated: bool
 
 
-Node: TypeAlias = Property | Text | Number | Truth | Negated | IsTrue | Not | And | Or | Equal | Ordered | IsNull | OneOf | Search
+Node: TypeAlias = (
+    PropertyRef
+    | Text
+    | Number
+    | Truth
+    | Negated
+    | IsTrue
+    | Not
+    | And
+    | Or
+    | Equal
+    | Ordered
+    | IsNull
+    | OneOf
+    | Search
+)
 CONSTANTS: Final = (Text, Number, Truth)
-_NO_TRUTH: Final = (Property, Text, Number, Negated)
+_NO_TRUTH: Final = (PropertyRef, Text, Number, Negated)
 
 
 def is_boolean(node: Node) -> bool:
-    """Whether it is true, false or NULL, whatever the message."""
+    """Return whether the node is true, false or NULL for every message."""
     return not isinstance(node, _NO_TRUTH)

@@ -1,7 +1,7 @@
-"""Bodies of the requests about users, their rules, and accounts: values as they travel, all of them texts.
+"""Bodies of the requests about users, their rules, and accounts: values as they travel, all texts.
 
-Members and their order as RocketMQ 5.5.0 (users, rules) and 4.9 (accounts) write them; what is None is left out. What the texts mean is
-said by `orbitmq.access`. A body that cannot be read raises ProtocolError.
+Members and their order as RocketMQ 5.5.0 (users, rules) and 4.9 (accounts) write them; None is
+omitted. The texts are interpreted by `orbitmq.access`. A malformed body raises ProtocolError.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _said(**members: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserInfo:
-    """A user; what is None stays as it is."""
+    """A user; None members are left unchanged by an update."""
 
     username: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -30,7 +30,12 @@ class UserInfo:
     user_status: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return _said(password=self.password, userStatus=self.user_status, userType=self.user_type, username=self.username)
+        return _said(
+            password=self.password,
+            userStatus=self.user_status,
+            userType=self.user_type,
+            username=self.username,
+        )
 
     @classmethod
     def from_json(cls, value: Any) -> UserInfo:
@@ -52,7 +57,7 @@ class UserInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyEntryInfo:
-    """What a user may do with a resource, or may not."""
+    """A permission or prohibition on a resource."""
 
     resource: str | None = None
     actions: Sequence[str] = ()
@@ -61,7 +66,12 @@ class PolicyEntryInfo:
 
     def to_json(self) -> dict[str, Any]:
         sources = None if self.source_ips is None else list(self.source_ips)
-        return _said(actions=list(self.actions), decision=self.decision, resource=self.resource, sourceIps=sources)
+        return _said(
+            actions=list(self.actions),
+            decision=self.decision,
+            resource=self.resource,
+            sourceIps=sources,
+        )
 
     @classmethod
     def from_json(cls, value: Any) -> PolicyEntryInfo:
@@ -76,23 +86,28 @@ class PolicyEntryInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyInfo:
-    """Entries of one type."""
+    """Entries of one policy type."""
 
     policy_type: str | None = None
     entries: Sequence[PolicyEntryInfo] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return _said(entries=[entry.to_json() for entry in self.entries], policyType=self.policy_type)
+        return _said(
+            entries=[entry.to_json() for entry in self.entries], policyType=self.policy_type
+        )
 
     @classmethod
     def from_json(cls, value: Any) -> PolicyInfo:
         members = as_object(value, "PolicyInfo")
-        return cls(policy_type=text(members, "policyType"), entries=tuple(items(members.get("entries"), PolicyEntryInfo.from_json)))
+        return cls(
+            policy_type=text(members, "policyType"),
+            entries=tuple(items(members.get("entries"), PolicyEntryInfo.from_json)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclInfo:
-    """The rules of one user, whom `subject` names as User:name."""
+    """The rules of one user; `subject` is `User:name`."""
 
     subject: str | None = None
     policies: Sequence[PolicyInfo] = ()
@@ -103,7 +118,10 @@ class AclInfo:
     @classmethod
     def from_json(cls, value: Any) -> AclInfo:
         members = as_object(value, "AclInfo")
-        return cls(subject=text(members, "subject"), policies=tuple(items(members.get("policies"), PolicyInfo.from_json)))
+        return cls(
+            subject=text(members, "subject"),
+            policies=tuple(items(members.get("policies"), PolicyInfo.from_json)),
+        )
 
     def encode(self) -> bytes:
         return fastjson.dumps(self.to_json())
@@ -114,11 +132,13 @@ class AclInfo:
 
 
 def encode_list(infos: Iterable[UserInfo | AclInfo], *, pretty: bool = False) -> bytes:
-    """The answers to 3005 and 3010, and what is kept of both."""
+    """Encode the response to AUTH_LIST_USER and AUTH_LIST_ACL, and the stored form of both."""
     return finish(encode_list_in_slices(infos, pretty=pretty))
 
 
-def encode_list_in_slices(infos: Iterable[UserInfo | AclInfo], *, pretty: bool = False) -> Slices[bytes]:
+def encode_list_in_slices(
+    infos: Iterable[UserInfo | AclInfo], *, pretty: bool = False
+) -> Slices[bytes]:
     values = fastjson.Items(info.to_json() for info in infos)
     return fastjson.dumps_pretty_in_slices(values) if pretty else fastjson.dumps_in_slices(values)
 
@@ -139,7 +159,10 @@ def _listed(body: bytes) -> list[Any]:
 
 
 def encode_accounts(white_addresses: Sequence[str], accounts: Sequence[dict[str, Any]]) -> bytes:
-    """The answer to 54."""
+    """Encode the response to GET_BROKER_CLUSTER_ACL_CONFIG."""
     return fastjson.dumps(
-        {"globalWhiteAddrs": list(white_addresses), "plainAccessConfigs": [dict(sorted(each.items())) for each in accounts]}
+        {
+            "globalWhiteAddrs": list(white_addresses),
+            "plainAccessConfigs": [dict(sorted(each.items())) for each in accounts],
+        }
     )

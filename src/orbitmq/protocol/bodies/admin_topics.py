@@ -1,4 +1,6 @@
-"""Bodies about the queues of a topic: where each begins and ends, and the entries of one, as RocketMQ 5.5.0 writes them."""
+"""Bodies about the queues of a topic: their bounds, and consume queue entries, as RocketMQ 5.5.0
+writes them.
+"""
 
 from __future__ import annotations
 
@@ -18,34 +20,43 @@ _INT64: Final = 1 << 63
 
 
 class TopicOffset(NamedTuple):
-    """The ends of a queue, and when its last message was stored; 0 without any."""
+    """The bounds of a queue, and when its last message was stored; 0 without any."""
 
     min_offset: int
     max_offset: int
     last_update_timestamp: int
 
     def to_json(self) -> dict[str, Any]:
-        return {"lastUpdateTimestamp": self.last_update_timestamp, "maxOffset": self.max_offset, "minOffset": self.min_offset}
+        return {
+            "lastUpdateTimestamp": self.last_update_timestamp,
+            "maxOffset": self.max_offset,
+            "minOffset": self.min_offset,
+        }
 
     @classmethod
     def from_json(cls, value: Any) -> TopicOffset:
         members = as_object(value, "TopicOffset")
-        return cls(*(integer(members, name, 0, _INT64) for name in ("minOffset", "maxOffset", "lastUpdateTimestamp")))
+        return cls(
+            *(
+                integer(members, name, 0, _INT64)
+                for name in ("minOffset", "maxOffset", "lastUpdateTimestamp")
+            )
+        )
 
 
 def queue_table(table: Mapping[MessageQueue, Any]) -> dict[fastjson.ObjectKey, Any]:
-    """A map whose keys are queues, in the form that is written."""
+    """Return a map with queues as keys in its JSON form."""
     return {fastjson.ObjectKey(queue.to_json()): value for queue, value in table.items()}
 
 
 def read_queue_table(value: Any, read: Callable[[Any], T]) -> dict[MessageQueue, T]:
-    """A map whose keys are queues, as objects or as the texts of such; nothing for null."""
+    """Read a map whose keys are queues, as objects or as their texts; empty for null."""
     members = as_object({} if value is None else value, "a map with queues as keys")
     return {_queue(key): read(item) for key, item in members.items()}
 
 
 def read_offset(value: Any) -> int:
-    """An offset that is the value of a map."""
+    """Read an offset that is the value of a map."""
     return integer({"offset": value}, "offset", 0, _INT64)
 
 
@@ -58,36 +69,47 @@ def _queue(key: object) -> MessageQueue:
 
 
 def queue_entries(table: Mapping[MessageQueue, Any]) -> fastjson.Entries:
-    """What `queue_table` gives, made while it is written in slices; of values with a `to_json`, that."""
+    """Like `queue_table`, generated while it is written in slices; values with a `to_json` are
+    converted by it.
+    """
     return fastjson.Entries(
-        (fastjson.ObjectKey(queue.to_json()), value if isinstance(value, int) else value.to_json()) for queue, value in table.items()
+        (fastjson.ObjectKey(queue.to_json()), value if isinstance(value, int) else value.to_json())
+        for queue, value in table.items()
     )
 
 
-def encode_topic_stats(offsets: Mapping[MessageQueue, TopicOffset], put_tps: float) -> Slices[bytes]:
-    """The answer to GET_TOPIC_STATS_INFO."""
-    return fastjson.dumps_in_slices({"offsetTable": queue_entries(offsets), "topicPutTps": float(put_tps)})
+def encode_topic_stats(
+    offsets: Mapping[MessageQueue, TopicOffset], put_tps: float
+) -> Slices[bytes]:
+    """Encode the response to GET_TOPIC_STATS_INFO."""
+    return fastjson.dumps_in_slices(
+        {"offsetTable": queue_entries(offsets), "topicPutTps": float(put_tps)}
+    )
 
 
 def decode_topic_stats(body: bytes) -> tuple[dict[MessageQueue, TopicOffset], float]:
-    """The queues, and how many messages a second they get, which 4.9 does not say."""
+    """Decode the queues and their rate of messages per second, which 4.9 omits."""
     members = as_object(fastjson.loads(body), "TopicStatsTable")
-    return read_queue_table(members.get("offsetTable"), TopicOffset.from_json), number(members, "topicPutTps")
+    return read_queue_table(members.get("offsetTable"), TopicOffset.from_json), number(
+        members, "topicPutTps"
+    )
 
 
 def number(members: Mapping[str, Any], name: str) -> float:
-    """The member as a number of any kind; 0 when it was not sent."""
+    """Return the member as a number of any kind; 0 if it was not sent."""
     value = members.get(name)
     try:
         return 0.0 if value is None else float(value)
     except (TypeError, ValueError):
-        raise ProtocolError(f"member {name} must be a number, found {fastjson.brief(value)}") from None
+        raise ProtocolError(
+            f"member {name} must be a number, found {fastjson.brief(value)}"
+        ) from None
 
 
 class QueueEntry(NamedTuple):
-    """One entry of a consume queue, and what its ext file says of it, or `problem` when it says nothing.
+    """One consume queue entry with its unit in the ext file, or the `problem` of reading it.
 
-    `matches` tells whether a subscription wants it, for entries with a unit in the ext file.
+    `matches` says whether a subscription matches it, for entries with a unit in the ext file.
     """
 
     log_offset: int
@@ -111,19 +133,25 @@ class QueueEntry(NamedTuple):
 
 
 def encode_entry_unit(tags_code: int, store_time_ms: int, size: int, bits: bytes = b"") -> str:
-    """What the ext file says of an entry, as a text inside the answer."""
+    """Encode an entry's unit of the ext file, as a text inside the response."""
     signed = [byte - (byte >> 7 << 8) for byte in bits] or None
-    return fastjson.dumps(fastjson.bean(filterBitMap=signed, msgStoreTime=store_time_ms, size=size, tagsCode=tags_code)).decode()
+    return fastjson.dumps(
+        fastjson.bean(
+            filterBitMap=signed, msgStoreTime=store_time_ms, size=size, tagsCode=tags_code
+        )
+    ).decode()
 
 
 def _bit_text(bits: bytes) -> str:
-    """The bits from the last to the first, eight bytes to a line."""
-    return "".join(f"{bits[at]:08b}" + ("" if at % 8 else "\n") for at in reversed(range(len(bits))))
+    """Return the bits from last to first, eight bytes to a line."""
+    return "".join(
+        f"{bits[at]:08b}" + ("" if at % 8 else "\n") for at in reversed(range(len(bits)))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeQueueEntries:
-    """The answer to QUERY_CONSUME_QUEUE."""
+    """The response to QUERY_CONSUME_QUEUE."""
 
     min_offset: int
     max_offset: int

@@ -1,4 +1,6 @@
-"""The bodies that tell how replication and the check of a second store stand, as RocketMQ 5.5.0 writes them."""
+"""Bodies about the state of replication and of the check of a second store, as RocketMQ 5.5.0
+writes them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ ROCKSDB_CHECK_RUNS: Final = b'{"checkStatus":2}'
 
 
 def encode_ha_status(log_end: int) -> bytes:
-    """The answer to GET_BROKER_HA_STATUS of a master that nobody follows."""
+    """Encode the response to GET_BROKER_HA_STATUS of a master without slaves."""
     return fastjson.dumps(
         {
             "haClientRuntimeInfo": {

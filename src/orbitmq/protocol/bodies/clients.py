@@ -1,20 +1,31 @@
-"""Bodies of the requests about connected producers and consumers: heartbeats, queue locks, lists of members and connections.
+"""Bodies of the requests about connected producers and consumers: heartbeats, queue locks, lists of
+members and connections.
 
-Values and their JSON, member by member as RocketMQ 5.5.0 writes it. Reading takes what clients of all ages and languages send: what is
-not there has its default, null sets are empty, names that are not known are passed over. A body that cannot be read, or that does not
-say who or which group it is about, raises ProtocolError.
+Values and their JSON, member by member as RocketMQ 5.5.0 writes it. Reading takes what clients of
+all ages and languages send: what is not there has its default, null sets are empty, names that are
+not known are passed over. A body that cannot be read, or that does not say who or which group it is
+about, raises ProtocolError.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from orbitmq.common.errors import ProtocolError
 from orbitmq.common.slices import SLICE_UNITS, Slices, finish
 from orbitmq.protocol import fastjson
-from orbitmq.protocol.bodies.nameserver import as_object, boolean, integer, items, items_in_slices, text, texts
+from orbitmq.protocol.bodies.nameserver import (
+    as_object,
+    boolean,
+    integer,
+    items,
+    items_in_slices,
+    small_body,
+    text,
+    texts,
+)
 from orbitmq.protocol.bodies.subscriptions import (
     ConsumeFromWhere,
     ConsumeType,
@@ -23,6 +34,9 @@ from orbitmq.protocol.bodies.subscriptions import (
     enum_member,
     enum_name,
 )
+
+CLIENT_BODY_BYTES_MAX: Final = 1024 * 1024  # of a heartbeat, or of queues to lock
+CHECK_BODY_BYTES_MAX: Final = 256 * 1024  # of a subscription that is checked
 
 
 class MessageQueue(NamedTuple):
@@ -38,7 +52,11 @@ class MessageQueue(NamedTuple):
     @classmethod
     def from_json(cls, value: Any) -> MessageQueue:
         members = as_object(value, "MessageQueue")
-        return cls(text(members, "topic") or "", text(members, "brokerName") or "", integer(members, "queueId", 0))
+        return cls(
+            text(members, "topic") or "",
+            text(members, "brokerName") or "",
+            integer(members, "queueId", 0),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +83,15 @@ class ConsumerData:
     @classmethod
     def from_json(cls, value: Any) -> Slices[ConsumerData]:
         members = as_object(value, "ConsumerData")
-        subscriptions = tuple((yield from items_in_slices(members.get("subscriptionDataSet"), SubscriptionData.from_json)))
+        subscriptions = tuple(
+            (
+                yield from items_in_slices(
+                    members.get("subscriptionDataSet"),
+                    SubscriptionData.from_json,
+                    units=lambda each: each.units,
+                )
+            )
+        )
         if not all(subscription.topic for subscription in subscriptions):
             raise ProtocolError("a subscription of consumerDataSet names no topic; each must")
         return cls(
@@ -80,7 +106,9 @@ class ConsumerData:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatData:
-    """34: a client and all its groups. `fingerprint` is not 0 in the second form, which may leave subscriptions out that are known."""
+    """34: a client and all its groups. `fingerprint` is not 0 in the second form, which may leave
+    subscriptions out that are known.
+    """
 
     client_id: str
     producer_groups: tuple[str, ...] = ()
@@ -105,7 +133,7 @@ class HeartbeatData:
 
     @classmethod
     def decode_in_slices(cls, body: bytes | None) -> Slices[HeartbeatData]:
-        members = yield from _members_in_slices(body, "HeartbeatData")
+        members = yield from _members_in_slices(_of_client(body), "HeartbeatData")
         producers = yield from items_in_slices(members.get("producerDataSet"), _producer_group)
         consumers: list[ConsumerData] = []
         units = 0
@@ -149,7 +177,15 @@ class CheckClientRequestBody:
 
     @classmethod
     def decode(cls, body: bytes | None) -> CheckClientRequestBody:
-        members = _members(body, "CheckClientRequestBody") if body else {}
+        return finish(cls.decode_in_slices(body))
+
+    @classmethod
+    def decode_in_slices(cls, body: bytes | None) -> Slices[CheckClientRequestBody]:
+        if not body:
+            return cls()
+        members = yield from _members_in_slices(
+            small_body(body, CHECK_BODY_BYTES_MAX), "CheckClientRequestBody"
+        )
         subscription = members.get("subscriptionData")
         return cls(
             client_id=text(members, "clientId"),
@@ -161,7 +197,9 @@ class CheckClientRequestBody:
 
 @dataclass(frozen=True, slots=True)
 class LockBatchBody:
-    """41 and 42: a client of a group locks or unlocks queues, `only_this_broker` when its replicas are not to be asked."""
+    """41 and 42: a client of a group locks or unlocks queues, `only_this_broker` when its replicas
+    are not to be asked.
+    """
 
     consumer_group: str
     client_id: str
@@ -184,7 +222,7 @@ class LockBatchBody:
 
     @classmethod
     def decode_in_slices(cls, body: bytes | None) -> Slices[LockBatchBody]:
-        members = yield from _members_in_slices(body, "LockBatchRequestBody")
+        members = yield from _members_in_slices(_of_client(body), "LockBatchRequestBody")
         queues = yield from items_in_slices(members.get("mqSet"), MessageQueue.from_json)
         return cls(
             consumer_group=_required(members, "consumerGroup", "a lock request"),
@@ -196,7 +234,9 @@ class LockBatchBody:
 
 def encode_locked_queues(queues: Iterable[MessageQueue]) -> Slices[bytes]:
     """The answer to 41: which of the queues that were asked for the client holds now."""
-    return fastjson.dumps_in_slices({"lockOKMQSet": fastjson.Items(queue.to_json() for queue in queues)})
+    return fastjson.dumps_in_slices(
+        {"lockOKMQSet": fastjson.Items(queue.to_json() for queue in queues)}
+    )
 
 
 def decode_locked_queues(body: bytes) -> list[MessageQueue]:
@@ -213,7 +253,7 @@ def decode_consumer_ids(body: bytes) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ClientConnection:
     """A client of a group as 203 and 204 list it; `language` is the name of its code."""
 
     client_id: str
@@ -222,10 +262,15 @@ class Connection:
     version: int
 
     def to_json(self) -> dict[str, Any]:
-        return {"clientAddr": self.client_addr, "clientId": self.client_id, "language": self.language, "version": self.version}
+        return {
+            "clientAddr": self.client_addr,
+            "clientId": self.client_id,
+            "language": self.language,
+            "version": self.version,
+        }
 
     @classmethod
-    def from_json(cls, value: Any) -> Connection:
+    def from_json(cls, value: Any) -> ClientConnection:
         members = as_object(value, "Connection")
         return cls(
             client_id=text(members, "clientId") or "",
@@ -239,22 +284,28 @@ class Connection:
 class ConsumerConnection:
     """The answer to 203: who consumes for a group, how, and what."""
 
-    connections: Iterable[Connection] = ()
+    connections: Iterable[ClientConnection] = ()
     subscriptions: Mapping[str, SubscriptionData] = field(default_factory=dict)
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
     consume_from_where: ConsumeFromWhere | None = None
-    conflicts: Sequence[str] = ()  # in what members subscribe differently; ours alone tells it, and only when they do
+    conflicts: Sequence[
+        str
+    ] = ()  # in what members subscribe differently; ours alone tells it, and only when they do
 
     def encode(self) -> Slices[bytes]:
         return fastjson.dumps_in_slices(
             fastjson.bean(
-                connectionSet=fastjson.Items(connection.to_json() for connection in self.connections),
+                connectionSet=fastjson.Items(
+                    connection.to_json() for connection in self.connections
+                ),
                 consumeFromWhere=enum_name(self.consume_from_where),
                 consumeType=enum_name(self.consume_type),
                 messageModel=enum_name(self.message_model),
                 subscriptionConflicts=list(self.conflicts) or None,
-                subscriptionTable=fastjson.Entries((topic, each.to_json()) for topic, each in self.subscriptions.items()),
+                subscriptionTable=fastjson.Entries(
+                    (topic, each.to_json()) for topic, each in self.subscriptions.items()
+                ),
             )
         )
 
@@ -263,8 +314,11 @@ class ConsumerConnection:
         members = _members(body, "ConsumerConnection")
         subscriptions = as_object(members.get("subscriptionTable") or {}, "subscriptionTable")
         return cls(
-            connections=items(members.get("connectionSet"), Connection.from_json),
-            subscriptions={topic: SubscriptionData.from_json(subscription) for topic, subscription in subscriptions.items()},
+            connections=items(members.get("connectionSet"), ClientConnection.from_json),
+            subscriptions={
+                topic: SubscriptionData.from_json(subscription)
+                for topic, subscription in subscriptions.items()
+            },
             consume_type=enum_member(members, "consumeType", ConsumeType),
             message_model=enum_member(members, "messageModel", MessageModel),
             consume_from_where=enum_member(members, "consumeFromWhere", ConsumeFromWhere),
@@ -272,18 +326,24 @@ class ConsumerConnection:
         )
 
 
-def encode_producer_connection(connections: Iterable[Connection]) -> Slices[bytes]:
+def encode_producer_connection(connections: Iterable[ClientConnection]) -> Slices[bytes]:
     """The answer to 204."""
-    return fastjson.dumps_in_slices({"connectionSet": fastjson.Items(connection.to_json() for connection in connections)})
+    return fastjson.dumps_in_slices(
+        {"connectionSet": fastjson.Items(connection.to_json() for connection in connections)}
+    )
 
 
-def decode_producer_connection(body: bytes) -> list[Connection]:
-    return items(_members(body, "ProducerConnection").get("connectionSet"), Connection.from_json)
+def decode_producer_connection(body: bytes) -> list[ClientConnection]:
+    return items(
+        _members(body, "ProducerConnection").get("connectionSet"), ClientConnection.from_json
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerInfo:
-    """A producer as 328 lists it; `remote_ip` has the slash in front that Java writes before an address without a name."""
+    """A producer as 328 lists it; `remote_ip` has the slash in front that Java writes before an
+    address without a name.
+    """
 
     client_id: str
     remote_ip: str
@@ -303,11 +363,24 @@ class ProducerInfo:
 
 def encode_producer_table(producers: Iterable[tuple[str, Iterable[ProducerInfo]]]) -> Slices[bytes]:
     """The answer to 328: the producers of every group."""
-    tables = ((group, fastjson.Items(producer.to_json() for producer in members)) for group, members in producers)
+    tables = (
+        (group, fastjson.Items(producer.to_json() for producer in members))
+        for group, members in producers
+    )
     return fastjson.dumps_in_slices({"data": fastjson.Entries(tables)})
 
 
-# --- reading members -----------------------------------------------------------------------------------------------
+# --- reading members
+
+
+def _of_client(body: bytes | None) -> bytes | None:
+    """The body as it is; ProtocolError when it is larger than those of clients may be."""
+    if len(body or b"") > CLIENT_BODY_BYTES_MAX:
+        raise ProtocolError(
+            f"it has {len(body or b'')} bytes, and {CLIENT_BODY_BYTES_MAX} are read; use several"
+            " clients"
+        )
+    return body
 
 
 def _members(body: bytes | None, what: str) -> Mapping[str, Any]:

@@ -1,4 +1,6 @@
-"""Bodies about how far consumer groups are: offsets beside the ends of queues, and the times of messages, as 5.5.0 writes them."""
+"""Bodies about consumption progress: offsets next to queue ends, and message times, as 5.5.0 writes
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ConsumedQueue(NamedTuple):
-    """Where a queue ends, up to where a group has consumed and pulled it, and when the message before that was stored."""
+    """The end of a queue, a group's committed and pulled offsets in it, and when the last consumed
+    message was stored.
+    """
 
     broker_offset: int
     consumer_offset: int
@@ -42,40 +46,45 @@ class ConsumedQueue(NamedTuple):
 
 @dataclass(slots=True)
 class ConsumeStats:
-    """The queues that a group consumes, and how many messages it gets a second."""
+    """The queues that a group consumes, and its messages per second."""
 
     queues: dict[MessageQueue, ConsumedQueue] = field(default_factory=dict)
     consume_tps: float = 0.0
 
     @property
     def total_diff(self) -> int:
-        """How many messages the group has yet to consume."""
+        """Return the group's lag in messages."""
         return sum(queue.broker_offset - queue.consumer_offset for queue in self.queues.values())
 
     @property
     def total_inflight_diff(self) -> int:
-        """How many it was given and has yet to consume."""
+        """Return how many messages were delivered and not consumed yet."""
         return sum(queue.pull_offset - queue.consumer_offset for queue in self.queues.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The members, to be written in slices."""
+        """Return the members, to be written in slices."""
         return {
             "consumeTps": float(self.consume_tps),
             "offsetTable": queue_entries(self.queues),
         }
 
     def encode(self) -> Slices[bytes]:
-        """The answer to GET_CONSUME_STATS."""
+        """Encode the response to GET_CONSUME_STATS."""
         return fastjson.dumps_in_slices(self.to_json())
 
     @classmethod
     def decode(cls, body: bytes) -> ConsumeStats:
         members = as_object(fastjson.loads(body), "ConsumeStats")
-        return cls(read_queue_table(members.get("offsetTable"), ConsumedQueue.from_json), number(members, "consumeTps"))
+        return cls(
+            read_queue_table(members.get("offsetTable"), ConsumedQueue.from_json),
+            number(members, "consumeTps"),
+        )
 
 
 class AllConsumeStats:
-    """The answer to GET_BROKER_CONSUME_STATS, written group by group, so that no more than one is held."""
+    """The response to GET_BROKER_CONSUME_STATS, written group by group so that only one is held in
+    memory.
+    """
 
     def __init__(self) -> None:
         self._groups: list[bytes] = []
@@ -87,18 +96,22 @@ class AllConsumeStats:
         for each in stats:
             self._total_diff += each.total_diff
             self._total_inflight_diff += each.total_inflight_diff
-        told = {group: fastjson.Items(each.to_json() for each in stats)}
-        self._groups.append((yield from fastjson.dumps_in_slices(told)))
+        groups_json = {group: fastjson.Items(each.to_json() for each in stats)}
+        self._groups.append((yield from fastjson.dumps_in_slices(groups_json)))
 
     def encode(self, broker_addr: str) -> bytes:
-        """The body with all that was added."""
+        """Return the body with everything added so far."""
         head = fastjson.dumps({"brokerAddr": broker_addr}).removesuffix(b"}")
-        tail = fastjson.dumps({"totalDiff": self._total_diff, "totalInflightDiff": self._total_inflight_diff}).removeprefix(b"{")
+        tail = fastjson.dumps(
+            {"totalDiff": self._total_diff, "totalInflightDiff": self._total_inflight_diff}
+        ).removeprefix(b"{")
         return b'%s,"consumeStatsList":[%s],%s' % (head, b",".join(self._groups), tail)
 
 
 class QueueTimeSpan(NamedTuple):
-    """When the first, the last and the next message to consume of a queue were stored; -1: there is none."""
+    """When the first, the last and the next message to consume of a queue were stored; -1 if there
+    is none.
+    """
 
     queue: MessageQueue
     min_ms: int
@@ -120,16 +133,18 @@ class QueueTimeSpan(NamedTuple):
 
 
 def encode_time_spans(spans: Iterable[QueueTimeSpan]) -> Slices[bytes]:
-    """The answer to QUERY_CONSUME_TIME_SPAN."""
-    return fastjson.dumps_in_slices({"consumeTimeSpanSet": fastjson.Items(span.to_json() for span in spans)})
+    """Encode the response to QUERY_CONSUME_TIME_SPAN."""
+    return fastjson.dumps_in_slices(
+        {"consumeTimeSpanSet": fastjson.Items(span.to_json() for span in spans)}
+    )
 
 
 def encode_correction_offsets(offsets: Mapping[int, int]) -> Slices[bytes]:
-    """The answer to QUERY_CORRECTION_OFFSET."""
+    """Encode the response to QUERY_CORRECTION_OFFSET."""
     return fastjson.dumps_in_slices({"correctionOffsets": dict(offsets)})
 
 
 def _time_text(time_ms: int) -> str:
-    """The time as the original shows it to people: in the time zone of the broker."""
+    """Format the time as the original does for people: in the broker's time zone."""
     local = (_EPOCH + timedelta(milliseconds=time_ms)).astimezone()
     return f"{local:%Y-%m-%d#%H:%M:%S}:{local.microsecond // 1000:03d}"

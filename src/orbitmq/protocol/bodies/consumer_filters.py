@@ -1,4 +1,6 @@
-"""The filters of consumer groups as the file consumerFilter.json has them, byte for byte that of RocketMQ 5.5.0."""
+"""Consumer group filters in the file consumerFilter.json, byte for byte as RocketMQ 5.5.0 writes
+it.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,16 @@ _INT64: Final = 1 << 63
 
 
 class BloomPositions(NamedTuple):
-    """Which bits of a map of so many stand for a group and a topic."""
+    """The Bloom filter bits of a group and a topic."""
 
     bit_count: int
     positions: tuple[int, ...]
 
 
 class FilterData(NamedTuple):
-    """By what expression a group chooses among the messages of a topic, as it said in version `client_version` of its subscription."""
+    """A group's filter expression for a topic, as of version `client_version` of
+    its subscription.
+    """
 
     topic: str
     group: str
@@ -32,11 +36,15 @@ class FilterData(NamedTuple):
 
     @property
     def is_dead(self) -> bool:
-        """Whether nobody of the group was there since."""
+        """Return whether the group has had no consumer since."""
         return self.dead_time_ms >= self.born_time_ms
 
     def to_json(self) -> dict[str, Any]:
-        bloom = None if self.bloom is None else fastjson.bean(bitNum=self.bloom.bit_count, bitPos=self.bloom.positions)
+        bloom = (
+            None
+            if self.bloom is None
+            else fastjson.bean(bitNum=self.bloom.bit_count, bitPos=self.bloom.positions)
+        )
         return fastjson.bean(
             bloomFilterData=bloom,
             bornTime=self.born_time_ms,
@@ -51,7 +59,7 @@ class FilterData(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any, topic: str, group: str) -> FilterData:
-        """The data that the members spell; it is of that topic and group, whatever they say."""
+        """Read the members; topic and group are the given ones, whatever the members say."""
         members = as_object(value, "ConsumerFilterData")
         return cls(
             topic,
@@ -66,26 +74,34 @@ class FilterData(NamedTuple):
 
 
 def encode_filters(filters: Iterable[FilterData]) -> bytes:
-    """The content of the file."""
+    """Encode the content of the file."""
     topics: dict[str, dict[str, Any]] = {}
     for each in filters:
         topics.setdefault(each.topic, {})[each.group] = each.to_json()
-    by_topic = {topic: fastjson.bean(groupFilterData=groups, topic=topic) for topic, groups in topics.items()}
+    by_topic = {
+        topic: fastjson.bean(groupFilterData=groups, topic=topic)
+        for topic, groups in topics.items()
+    }
     return fastjson.dumps_pretty({"filterDataByTopic": by_topic})
 
 
 def encode_filter(data: FilterData) -> str:
-    """One filter, as operators are shown it."""
+    """Encode one filter for display to operators."""
     return fastjson.dumps_pretty(data.to_json()).decode()
 
 
 def decode_filters(data: bytes) -> list[FilterData]:
-    """The filters that the content of the file has; ProtocolError when it is not whole."""
-    topics = as_object(as_object(fastjson.loads(data), "consumerFilter.json").get("filterDataByTopic") or {}, "filterDataByTopic")
+    """Decode the content of the file; raise ProtocolError if it is malformed."""
+    topics = as_object(
+        as_object(fastjson.loads(data), "consumerFilter.json").get("filterDataByTopic") or {},
+        "filterDataByTopic",
+    )
     return [
         FilterData.from_json(value, topic, group)
         for topic, groups in topics.items()
-        for group, value in as_object(as_object(groups, topic).get("groupFilterData") or {}, "groupFilterData").items()
+        for group, value in as_object(
+            as_object(groups, topic).get("groupFilterData") or {}, "groupFilterData"
+        ).items()
     ]
 
 

@@ -1,4 +1,5 @@
-"""How far delay levels were delivered, as the answer to GET_ALL_DELAY_OFFSET and as the file delayOffset.json; and what waits in the timer.
+"""Delay level progress, as the response to GET_ALL_DELAY_OFFSET and as the file delayOffset.json;
+and the counts of pending timer messages.
 
 4.9 writes delayOffset.json without a version.
 """
@@ -18,27 +19,30 @@ _INT64: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class DelayOffsets:
-    """The next message to deliver of each level."""
+    """The next offset to deliver of each delay level."""
 
     offsets: Mapping[int, int]
     version: DataVersion | None = None
 
     def encode(self, *, pretty: bool = False) -> bytes:
-        """The answer to GET_ALL_DELAY_OFFSET, or the content of delayOffset.json."""
+        """Encode the response to GET_ALL_DELAY_OFFSET, or the content of delayOffset.json."""
         table = {level: self.offsets[level] for level in sorted(self.offsets)}
         members = {"dataVersion": (self.version or DataVersion()).to_json(), "offsetTable": table}
         return fastjson.dumps_pretty(members) if pretty else fastjson.dumps(members)
 
     @classmethod
     def decode(cls, data: bytes) -> DelayOffsets:
-        """Both forms, of either release; ProtocolError when the content is not whole."""
+        """Decode both forms, of either release; raise ProtocolError if the content is malformed."""
         members = as_object(fastjson.loads(data), "delayOffset.json")
         version = members.get("dataVersion")
-        return cls(int_map(members.get("offsetTable") or {}, int), None if version is None else DataVersion.from_json(version))
+        return cls(
+            int_map(members.get("offsetTable") or {}, int),
+            None if version is None else DataVersion.from_json(version),
+        )
 
 
 class TimingCount(NamedTuple):
-    """How many timed messages wait for a topic, and when that changed."""
+    """The number of pending timer messages of a topic, and when it changed."""
 
     waiting: int
     changed_ms: int
@@ -46,23 +50,30 @@ class TimingCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimingCounts:
-    """The answer to GET_TIMER_METRICS, and the content of timermetrics."""
+    """The response to GET_TIMER_METRICS, and the content of timermetrics."""
 
     counts: Mapping[str, TimingCount]
     version: DataVersion
 
     def encode_in_slices(self) -> Slices[bytes]:
-        table = fastjson.Entries((topic, {"count": each.waiting, "timeStamp": each.changed_ms}) for topic, each in self.counts.items())
-        return fastjson.dumps_in_slices({"dataVersion": self.version.to_json(), "timingCount": table})
+        table = fastjson.Entries(
+            (topic, {"count": each.waiting, "timeStamp": each.changed_ms})
+            for topic, each in self.counts.items()
+        )
+        return fastjson.dumps_in_slices(
+            {"dataVersion": self.version.to_json(), "timingCount": table}
+        )
 
     @classmethod
     def decode(cls, data: bytes) -> TimingCounts:
-        """ProtocolError when the content is not whole."""
+        """Decode the content; raise ProtocolError if it is malformed."""
         members = as_object(fastjson.loads(data), "timermetrics")
         table = as_object(members.get("timingCount") or {}, "timingCount")
         counts = {}
         for topic, value in table.items():
             each = as_object(value, "timingCount")
-            counts[topic] = TimingCount(integer(each, "count", 0, _INT64), integer(each, "timeStamp", 0, _INT64))
+            counts[topic] = TimingCount(
+                integer(each, "count", 0, _INT64), integer(each, "timeStamp", 0, _INT64)
+            )
         version = members.get("dataVersion")
         return cls(counts, DataVersion() if version is None else DataVersion.from_json(version))

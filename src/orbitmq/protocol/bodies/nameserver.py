@@ -1,7 +1,9 @@
-"""Bodies that a name server sends and most that it reads: topics, queues, brokers, routes, lists, versions, key-value tables.
+"""Bodies that a name server sends and most that it reads: topics, queues, brokers, routes, lists,
+versions, key-value tables.
 
-Values and their JSON, member by member as RocketMQ 5.5.0 writes it; what a broker registers is in `registration`. Reading is
-lenient where the original is (a missing member has its default there too), and a body that cannot be read raises ProtocolError.
+Values and their JSON, member by member as RocketMQ 5.5.0 writes it; the body of a registration is
+in `registration`. Reading is as lenient as the original (a missing member has its default), and a
+malformed body raises ProtocolError.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
 from orbitmq.common.errors import ProtocolError
-from orbitmq.common.slices import SLICE_UNITS, Slices, finish, slices_of
+from orbitmq.common.slices import SliceBudget, Slices, finish
 from orbitmq.protocol import fastjson
 
 PERM_INHERIT: Final = 1
@@ -26,11 +28,13 @@ MASTER_ID: Final = 0
 
 GLOBAL_SCOPE: Final = "__global__"
 
-ATTRIBUTES_MAX: Final = 1000  # of a topic
-LIST_ITEMS_MAX: Final = 20_000  # of a list that a request brings
-MAPPED_QUEUES_MAX: Final = 10_000  # of a static topic on one broker
+ATTRIBUTES_MAX: Final = 1000  # per topic
+LIST_ITEMS_MAX: Final = 20_000  # per list in a request
+SMALL_BODY_BYTES_MAX: Final = 16 * 1024  # per body with one thing in it, read at once
+MAPPED_QUEUES_MAX: Final = 10_000  # per static topic on one broker
 
 T = TypeVar("T")
+_FREED_PER_SLICE: Final = 10_000  # items of a list
 _INT32: Final = 1 << 31
 _INT64: Final = 1 << 63
 _TRUE: Final = (1, "true", "1")
@@ -49,14 +53,18 @@ _TOPIC_MEMBERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """The state of a broker's topics: two are equal when all three numbers are."""
+    """The version of a broker's topics: equal if all three numbers are."""
 
     counter: int = 0
     timestamp: int = 0
     state_version: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp}
+        return {
+            "counter": self.counter,
+            "stateVersion": self.state_version,
+            "timestamp": self.timestamp,
+        }
 
     @classmethod
     def from_json(cls, value: Any) -> DataVersion:
@@ -69,7 +77,9 @@ class DataVersion:
 
 
 class TopicConfig(NamedTuple):
-    """What a broker says of one topic; a tuple, since registrations bring them by the ten thousand."""
+    """A broker's configuration of one topic; a tuple, since registrations bring tens
+    of thousands.
+    """
 
     name: str
     read_queue_nums: int = 16
@@ -94,9 +104,11 @@ class TopicConfig(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any, name: str = "") -> TopicConfig:
-        """The topic that the members spell; `name` where they do not say it."""
+        """Read the topic from its members; `name` is used if they do not contain it."""
         members = as_object(value, "TopicConfig")
-        name_, read, write, perm, filter_type, flag, order, attributes = map(members.get, _TOPIC_MEMBERS)
+        name_, read, write, perm, filter_type, flag, order, attributes = map(
+            members.get, _TOPIC_MEMBERS
+        )
         if (
             type(read) is type(write) is type(perm) is type(flag) is int
             and type(name_) is type(filter_type) is str
@@ -104,8 +116,17 @@ class TopicConfig(NamedTuple):
             and name_
             and filter_type
             and 0 <= read | write | perm | flag < _INT32
-        ):  # as brokers write it, by the ten thousand
-            return cls(name_, read, write, perm, filter_type, flag, order, attribute_map(attributes) if attributes else {})
+        ):  # as brokers write it, tens of thousands of times
+            return cls(
+                name_,
+                read,
+                write,
+                perm,
+                filter_type,
+                flag,
+                order,
+                attribute_map(attributes) if attributes else {},
+            )
         return cls(
             text(members, "topicName") or name,
             integer(members, "readQueueNums", 16),
@@ -119,7 +140,9 @@ class TopicConfig(NamedTuple):
 
 
 class QueueData(NamedTuple):
-    """The queues of one topic on one broker; a tuple, since a name server may hold a million references to them."""
+    """The queues of one topic on one broker; a tuple, since a name server may hold a million
+    references to them.
+    """
 
     broker_name: str
     read_queue_nums: int
@@ -207,7 +230,10 @@ class TopicQueueMappingInfo:
         members = as_object(value, "TopicQueueMappingInfo")
         queues = members.get("currIdMap")
         if isinstance(queues, dict) and len(queues) > MAPPED_QUEUES_MAX:
-            raise ProtocolError(f"a static topic has at most {MAPPED_QUEUES_MAX} queues on a broker, found {len(queues)}")
+            raise ProtocolError(
+                f"a static topic has at most {MAPPED_QUEUES_MAX} queues on a broker, found"
+                f" {len(queues)}"
+            )
         return cls(
             topic=text(members, "topic") or "",
             broker_name=text(members, "bname") or "",
@@ -221,7 +247,7 @@ class TopicQueueMappingInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicRouteData:
-    """Where the queues of one topic are."""
+    """The route of one topic: where its queues are."""
 
     broker_datas: list[BrokerData] = field(default_factory=list)
     queue_datas: list[QueueData] = field(default_factory=list)
@@ -236,7 +262,11 @@ class TopicRouteData:
             filterServerTable=self.filter_server_table,
             orderTopicConf=self.order_topic_conf,
             queueDatas=[queues.to_json() for queues in self.queue_datas],
-            topicQueueMappingByBroker=None if mappings is None else {name: info.to_json() for name, info in mappings.items()},
+            topicQueueMappingByBroker=(
+                None
+                if mappings is None
+                else {name: info.to_json() for name, info in mappings.items()}
+            ),
         )
 
     @classmethod
@@ -248,14 +278,18 @@ class TopicRouteData:
             queue_datas=items(members.get("queueDatas"), QueueData.from_json),
             filter_server_table={
                 address: texts(servers)
-                for address, servers in as_object(members.get("filterServerTable") or {}, "filterServerTable").items()
+                for address, servers in as_object(
+                    members.get("filterServerTable") or {}, "filterServerTable"
+                ).items()
             },
             order_topic_conf=text(members, "orderTopicConf"),
             topic_queue_mapping_by_broker=None if mappings is None else mapping_table(mappings),
         )
 
     def encode(self, *, standard_keys: bool) -> bytes:
-        """The body in the dialect that the client reads: only standard JSON, or with bare numbers as keys."""
+        """Encode the body in the dialect that the client reads: standard JSON, or with bare numbers
+        as keys.
+        """
         return fastjson.dumps(self.to_json(), standard_keys=standard_keys)
 
     @classmethod
@@ -265,7 +299,7 @@ class TopicRouteData:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """Every broker, and which belong to which cluster."""
+    """All brokers and their clusters."""
 
     brokers: Mapping[str, BrokerData] = field(default_factory=dict)
     clusters: Mapping[str, Iterable[str]] = field(default_factory=dict)
@@ -276,8 +310,12 @@ class ClusterInfo:
     def encode_in_slices(self) -> Slices[bytes]:
         return fastjson.dumps_in_slices(
             {
-                "brokerAddrTable": fastjson.Entries((name, broker.to_json()) for name, broker in self.brokers.items()),
-                "clusterAddrTable": {cluster: list(names) for cluster, names in self.clusters.items()},
+                "brokerAddrTable": fastjson.Entries(
+                    (name, broker.to_json()) for name, broker in self.brokers.items()
+                ),
+                "clusterAddrTable": {
+                    cluster: list(names) for cluster, names in self.clusters.items()
+                },
             }
         )
 
@@ -294,20 +332,25 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class BrokerMemberGroup:
-    """The addresses of one broker name, as its own members ask for them."""
+    """The addresses of one broker name, as its members request them."""
 
     cluster: str
     broker_name: str
     broker_addrs: Mapping[int, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """The body of the answer, which wraps the group."""
-        group = fastjson.bean(brokerAddrs=dict(self.broker_addrs), brokerName=self.broker_name, cluster=self.cluster)
+        """Encode the body of the response, which wraps the group."""
+        group = fastjson.bean(
+            brokerAddrs=dict(self.broker_addrs), brokerName=self.broker_name, cluster=self.cluster
+        )
         return fastjson.dumps({"brokerMemberGroup": group})
 
     @classmethod
     def decode(cls, body: bytes) -> BrokerMemberGroup:
-        group = as_object(as_object(fastjson.loads(body), "BrokerMemberGroup").get("brokerMemberGroup") or {}, "brokerMemberGroup")
+        group = as_object(
+            as_object(fastjson.loads(body), "BrokerMemberGroup").get("brokerMemberGroup") or {},
+            "brokerMemberGroup",
+        )
         return cls(
             cluster=text(group, "cluster") or "",
             broker_name=text(group, "brokerName") or "",
@@ -317,7 +360,7 @@ class BrokerMemberGroup:
 
 @dataclass(frozen=True, slots=True)
 class TopicList:
-    """Names of topics; a system list also says one broker's address."""
+    """Topic names; a system list also has one broker's address."""
 
     topics: Iterable[str] = ()
     broker_addr: str | None = None
@@ -326,7 +369,9 @@ class TopicList:
         return finish(self.encode_in_slices())
 
     def encode_in_slices(self) -> Slices[bytes]:
-        return fastjson.dumps_in_slices(fastjson.bean(brokerAddr=self.broker_addr, topicList=fastjson.Items(self.topics)))
+        return fastjson.dumps_in_slices(
+            fastjson.bean(brokerAddr=self.broker_addr, topicList=fastjson.Items(self.topics))
+        )
 
     @classmethod
     def decode(cls, body: bytes) -> TopicList:
@@ -335,7 +380,7 @@ class TopicList:
 
 
 def encode_kv_table(table: Mapping[str, str]) -> bytes:
-    """The body KVTable."""
+    """Encode a KVTable."""
     return finish(encode_kv_table_in_slices(table))
 
 
@@ -347,18 +392,27 @@ def decode_kv_table(body: bytes) -> dict[str, str]:
     return text_map(as_object(fastjson.loads(body), "KVTable").get("table"))
 
 
-# --- reading members -----------------------------------------------------------------------------------------------
+# --- reading members
+
+
+def small_body(body: bytes, bytes_max: int = SMALL_BODY_BYTES_MAX) -> bytes:
+    """The body as it is; ProtocolError when it is larger than one that is read."""
+    if len(body) > bytes_max:
+        raise ProtocolError(f"it has {len(body)} bytes; up to {bytes_max} are read")
+    return body
 
 
 def as_object(value: Any, what: str) -> Mapping[str, Any]:
-    """The value as a map of members; ProtocolError when it is something else."""
+    """Return the value as a map of members; raise ProtocolError if it is not one."""
     if isinstance(value, dict):
         return value
     raise ProtocolError(f"{what} must be a JSON object, found {fastjson.brief(value)}")
 
 
 def integer(members: Mapping[str, Any], name: str, default: int, bound: int = _INT32) -> int:
-    """The member as a whole number, which a peer may also spell as a text; ProtocolError beyond the bound."""
+    """Return the member as a whole number, which may also be sent as a text; raise ProtocolError
+    beyond the bound.
+    """
     value = members.get(name)
     if type(value) is not int:
         if value is None:
@@ -366,14 +420,18 @@ def integer(members: Mapping[str, Any], name: str, default: int, bound: int = _I
         try:
             value = int(value)
         except (TypeError, ValueError, OverflowError):
-            raise ProtocolError(f"member {name} must be a number, found {fastjson.brief(value)}") from None
+            raise ProtocolError(
+                f"member {name} must be a number, found {fastjson.brief(value)}"
+            ) from None
     if not -bound <= value < bound:
-        raise ProtocolError(f"member {name} must fit {bound.bit_length()} bits, found {fastjson.brief(value)}")
+        raise ProtocolError(
+            f"member {name} must fit {bound.bit_length()} bits, found {fastjson.brief(value)}"
+        )
     return int(value)
 
 
 def text(members: Mapping[str, Any], name: str) -> str | None:
-    """The member as a text, None when it was not sent."""
+    """Return the member as a text, None if it was not sent."""
     value = members.get(name)
     if value is None or isinstance(value, str):
         return value
@@ -381,7 +439,9 @@ def text(members: Mapping[str, Any], name: str) -> str | None:
 
 
 def boolean(members: Mapping[str, Any], name: str) -> bool:
-    """The member as a truth value, which a peer may also spell as a text or as 0 and 1; false when it was not sent."""
+    """Return the member as a boolean, which may also be sent as a text or as 0 and 1; false if it
+    was not sent.
+    """
     value = members.get(name)
     if type(value) is bool:
         return value
@@ -394,7 +454,7 @@ def boolean(members: Mapping[str, Any], name: str) -> bool:
 
 
 def texts(value: Any) -> list[str]:
-    """A list of texts; nothing for null, and null items are left out."""
+    """Return a list of texts; empty for null, and null items are omitted."""
     if value is None:
         return []
     if isinstance(value, list) and all(item is None or isinstance(item, str) for item in value):
@@ -403,7 +463,7 @@ def texts(value: Any) -> list[str]:
 
 
 def text_map(value: Any) -> dict[str, str]:
-    """A map of texts; nothing for null."""
+    """Return a map of texts; empty for null."""
     members = as_object({} if value is None else value, "a map of texts")
     if any(isinstance(item, dict | list) for item in members.values()):
         raise ProtocolError("a map of texts is expected, found one that holds arrays or objects")
@@ -411,26 +471,32 @@ def text_map(value: Any) -> dict[str, str]:
 
 
 def attribute_map(value: Any) -> dict[str, str]:
-    """The attributes of a topic; nothing for null. ProtocolError above ATTRIBUTES_MAX."""
+    """Return the attributes of a topic; empty for null. Raises ProtocolError
+    above ATTRIBUTES_MAX.
+    """
     if isinstance(value, dict) and len(value) > ATTRIBUTES_MAX:
         raise ProtocolError(f"a topic has at most {ATTRIBUTES_MAX} attributes, found {len(value)}")
     return text_map(value)
 
 
 def int_map(value: Any, convert: Callable[[Any], T]) -> dict[int, T]:
-    """A map with numbers as keys, in their order; nothing for null."""
+    """Return a map with numbers as keys, in order; empty for null."""
     members = as_object({} if value is None else value, "a map with numbers as keys")
     try:
         numbers = sorted((int(key), key) for key in members)
-        if numbers and not -_INT64 <= numbers[0][0] <= numbers[-1][0] < _INT64:  # larger ones can be chosen to have the same hash
+        if (
+            numbers and not -_INT64 <= numbers[0][0] <= numbers[-1][0] < _INT64
+        ):  # larger ones can be crafted to collide in the hash
             raise ValueError
         return {number: convert(members[key]) for number, key in numbers}
     except (TypeError, ValueError, OverflowError):
-        raise ProtocolError(f"a map with numbers as keys is expected, found {fastjson.brief(value)}") from None
+        raise ProtocolError(
+            f"a map with numbers as keys is expected, found {fastjson.brief(value)}"
+        ) from None
 
 
 def items(value: Any, read: Callable[[Any], T]) -> list[T]:
-    """A list of beans; nothing for null."""
+    """Return a list of beans; empty for null."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -438,19 +504,33 @@ def items(value: Any, read: Callable[[Any], T]) -> list[T]:
     return [read(item) for item in value]
 
 
-def items_in_slices(value: Any, read: Callable[[Any], T], items_max: int = LIST_ITEMS_MAX) -> Slices[list[T]]:
-    """Do what `items` does, in slices; ProtocolError for more items than are taken at a time."""
-    if isinstance(value, list) and len(value) > items_max:
-        raise ProtocolError(f"a list of {len(value)} items; up to {items_max} are taken at a time: send it in parts")
+def items_in_slices(
+    value: Any,
+    read: Callable[[Any], T],
+    items_max: int = LIST_ITEMS_MAX,
+    units: Callable[[T], int] = lambda _item: 1,
+) -> Slices[list[T]]:
+    """Do what `items` does, in slices, where an item costs as many `units` as it says; raise
+    ProtocolError above `items_max` items.
+    """
+    if isinstance(value, list) and (count := len(value)) > items_max:
+        while value:  # to free all of them at once takes a while too
+            del value[-_FREED_PER_SLICE:]
+            yield
+        raise ProtocolError(
+            f"a list of {count} items; up to {items_max} are taken at a time: send it in parts"
+        )
     found: list[T] = []
-    for part in slices_of(value if isinstance(value, list) else items(value, read)):
-        found += [read(item) for item in part]
-        if len(part) == SLICE_UNITS:
+    budget = SliceBudget()
+    for item in value if isinstance(value, list) else items(value, lambda each: each):
+        made = read(item)
+        found.append(made)
+        if budget.spend(units(made)):
             yield
     return found
 
 
 def mapping_table(value: Any) -> dict[str, TopicQueueMappingInfo]:
-    """A map of queue mappings; nothing for null."""
+    """Return a map of queue mappings; empty for null."""
     members = as_object({} if value is None else value, "a map of queue mappings")
     return {key: TopicQueueMappingInfo.from_json(info) for key, info in members.items()}

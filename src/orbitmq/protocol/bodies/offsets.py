@@ -1,7 +1,8 @@
-"""The progress of consumer groups as the answer to GET_ALL_CONSUMER_OFFSET and as the file consumerOffset.json.
+"""Consumer offsets as the response to GET_ALL_CONSUMER_OFFSET and as the file consumerOffset.json.
 
-Tables are `topic@group` -> queue -> offset. `groupTopicMap` is derived from the keys and written for readers of the original only; it
-stands in the order of a Java hash map, so that the same offsets give the same bytes. 4.9 writes the offsets alone.
+Tables are `topic@group` -> queue -> offset. `groupTopicMap` is derived from the keys and written
+only for readers of the original; it is in the order of a Java hash map, so the same offsets yield
+the same bytes. 4.9 writes the offsets alone.
 """
 
 from __future__ import annotations
@@ -26,37 +27,58 @@ _KEYS_PER_SLICE: Final = 500
 
 
 def split_key(key: str) -> tuple[str, str] | None:
-    """Topic and group of a key; None for a key that the original can take apart no better."""
+    """Split a key into topic and group; None for a key that the original cannot split either."""
     topic, _, group = key.partition(SEPARATOR)
     return (topic, group) if group and SEPARATOR not in group else None
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOffsets:
-    """What each group has consumed, and what it was last given (which only the original's tools read)."""
+    """The committed offsets of each group, and its last pulled offsets (read only by the original's
+    tools).
+    """
 
     offsets: OffsetTables
     pull_offsets: OffsetTables = field(default_factory=dict)
     version: DataVersion | None = None
 
     def encode(self, *, pretty: bool = False) -> bytes:
-        """The answer to GET_ALL_CONSUMER_OFFSET, or the content of consumerOffset.json."""
+        """Encode the response to GET_ALL_CONSUMER_OFFSET, or the content of consumerOffset.json."""
         dumps = fastjson.dumps_pretty if pretty else fastjson.dumps
-        head = dumps({"dataVersion": (self.version or DataVersion()).to_json(), "groupTopicMap": _topics_by_group(self.offsets)})
+        head = dumps(
+            {
+                "dataVersion": (self.version or DataVersion()).to_json(),
+                "groupTopicMap": _topics_by_group(self.offsets),
+            }
+        )
         line = "\n" if pretty else ""
-        tables = _table("offsetTable", self.offsets, line), _table("pullOffsetTable", self.pull_offsets, line)
-        return b"%s,%s%s}" % (head.removesuffix(b"}").rstrip(b"\n"), ",".join(tables).encode("utf-8", "replace"), line.encode())
+        tables = (
+            _table("offsetTable", self.offsets, line),
+            _table("pullOffsetTable", self.pull_offsets, line),
+        )
+        return b"%s,%s%s}" % (
+            head.removesuffix(b"}").rstrip(b"\n"),
+            ",".join(tables).encode("utf-8", "replace"),
+            line.encode(),
+        )
 
     def encode_in_slices(self) -> Slices[bytes]:
-        """Do what `encode` does, compact, in slices; offsets may change meanwhile, and queues come, keys not."""
+        """Do what `encode` does, compact, in slices; meanwhile offsets may change and queues be
+        added, but not keys.
+        """
         topics = yield from _topics_by_group_in_slices(self.offsets)
-        head = yield from fastjson.dumps_in_slices({"dataVersion": (self.version or DataVersion()).to_json(), "groupTopicMap": topics})
+        head = yield from fastjson.dumps_in_slices(
+            {"dataVersion": (self.version or DataVersion()).to_json(), "groupTopicMap": topics}
+        )
         parts = [head.removesuffix(b"}")]
         for name, table in (("offsetTable", self.offsets), ("pullOffsetTable", self.pull_offsets)):
             parts.append(b',"%s":{' % name.encode())
             for number, part in enumerate(slices_of(table.items(), _KEYS_PER_SLICE)):
                 rows = _table("", {key: dict(queues) for key, queues in part}, "")
-                parts.append((b"," if number else b"") + rows.removeprefix('"":{').removesuffix("}").encode("utf-8", "replace"))
+                parts.append(
+                    (b"," if number else b"")
+                    + rows.removeprefix('"":{').removesuffix("}").encode("utf-8", "replace")
+                )
                 if len(part) == _KEYS_PER_SLICE:
                     yield
             parts.append(b"}")
@@ -65,7 +87,7 @@ class ConsumerOffsets:
 
     @classmethod
     def decode(cls, data: bytes) -> ConsumerOffsets:
-        """Both forms, of either release; ProtocolError when the content is not whole."""
+        """Decode both forms, of either release; raise ProtocolError if the content is malformed."""
         members = as_object(fastjson.loads(data), "consumerOffset.json")
         version = members.get("dataVersion")
         return cls(
@@ -80,12 +102,21 @@ def _read_table(value: Any) -> dict[str, dict[int, int]]:
 
 
 def _table(name: str, table: OffsetTables, line: str) -> str:
-    """The member that a table is; put together by hand, since every few seconds all offsets are written, of every queue of every group."""
+    """Return the member of a table; formatted by hand, since all offsets of all groups are written
+    every few seconds.
+    """
     key_line, queue_line = (line + "\t\t", line + "\t\t\t") if line else ("", "")
     rows = [
-        key_line + quoted(key) + ":{" + ",".join([f"{queue_line}{queue}:{queues[queue]}" for queue in sorted(queues)]) + key_line + "}"
-        if queues
-        else key_line + quoted(key) + ":{}"
+        (
+            key_line
+            + quoted(key)
+            + ":{"
+            + ",".join([f"{queue_line}{queue}:{queues[queue]}" for queue in sorted(queues)])
+            + key_line
+            + "}"
+            if queues
+            else key_line + quoted(key) + ":{}"
+        )
         for key, queues in table.items()
     ]
     member_line = line + "\t" if line else ""
@@ -96,7 +127,10 @@ def _topics_by_group(keys: Iterable[str]) -> dict[str, list[str]]:
     topics: dict[str, list[str]] = {}
     for topic, group in filter(None, map(split_key, keys)):
         topics.setdefault(group, []).append(topic)
-    return {group: _in_hash_order(topics[group], _TOPIC_SLOTS) for group in _in_hash_order(topics, _GROUP_SLOTS)}
+    return {
+        group: _in_hash_order(topics[group], _TOPIC_SLOTS)
+        for group in _in_hash_order(topics, _GROUP_SLOTS)
+    }
 
 
 def _topics_by_group_in_slices(keys: Iterable[str]) -> Slices[dict[str, list[str]]]:
@@ -135,7 +169,9 @@ def _slots(count: int, slots: int) -> int:
 
 
 def _in_hash_order(names: Iterable[str], slots: int) -> list[str]:
-    """The names in the order of a Java hash map that was made with so many slots and doubles them when three quarters are taken."""
+    """Return the names in the order of a Java hash map with this initial capacity and a load factor
+    of three quarters.
+    """
     names = list(names)
     slots = _slots(len(names), slots)
     return sorted(names, key=lambda name: _slot(name, slots))

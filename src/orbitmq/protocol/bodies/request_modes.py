@@ -1,4 +1,6 @@
-"""Whether groups pull or pop messages of a topic: the body of SET_MESSAGE_REQUEST_MODE, and the file messageRequestMode.json."""
+"""Whether groups pull or pop messages of a topic: the body of SET_MESSAGE_REQUEST_MODE, and the
+file messageRequestMode.json.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,10 @@ POP: Final = "POP"
 
 
 class RequestMode(NamedTuple):
-    """How a group gets messages of a topic; with how many others a consumer that pops shares its queues.
+    """How a group gets messages of a topic, and with how many others a popping consumer shares its
+    queues.
 
-    The mode is None where it was none that the original knows: it keeps such a one without.
+    The mode is None if the original does not know it: it stores such an entry without a mode.
     """
 
     topic: str
@@ -26,11 +29,18 @@ class RequestMode(NamedTuple):
     pop_share_queue_num: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return fastjson.bean(consumerGroup=self.group, mode=self.mode, popShareQueueNum=self.pop_share_queue_num, topic=self.topic)
+        return fastjson.bean(
+            consumerGroup=self.group,
+            mode=self.mode,
+            popShareQueueNum=self.pop_share_queue_num,
+            topic=self.topic,
+        )
 
     @classmethod
     def from_json(cls, value: Any, topic: str = "", group: str = "") -> RequestMode:
-        """The mode that the members spell; `topic` and `group` where they do not say them."""
+        """Read the mode from its members; `topic` and `group` are used if they do not
+        contain them.
+        """
         members = as_object(value, "SetMessageRequestModeRequestBody")
         mode = text(members, "mode")
         return cls(
@@ -52,22 +62,29 @@ ModeTable = Mapping[str, Mapping[str, RequestMode]]  # by topic and group
 
 
 def encode_modes(table: ModeTable, *, pretty: bool = False) -> bytes:
-    """The answer to GET_ALL_MESSAGE_REQUEST_MODE, or the content of the file."""
+    """Encode the response to GET_ALL_MESSAGE_REQUEST_MODE, or the content of the file."""
     return finish(encode_modes_in_slices(table, pretty=pretty))
 
 
 def encode_modes_in_slices(table: ModeTable, *, pretty: bool = False) -> Slices[bytes]:
     dumps = fastjson.dumps_pretty_in_slices if pretty else fastjson.dumps_in_slices
     modes = fastjson.Entries(
-        (topic, fastjson.Entries((group, mode.to_json()) for group, mode in groups.items())) for topic, groups in table.items()
+        (topic, fastjson.Entries((group, mode.to_json()) for group, mode in groups.items()))
+        for topic, groups in table.items()
     )
     return dumps({"messageRequestModeMap": modes})
 
 
 def decode_modes(data: bytes) -> dict[str, dict[str, RequestMode]]:
-    """The content of the file; ProtocolError when it is not whole."""
-    table = as_object(fastjson.loads(data), "messageRequestMode.json").get("messageRequestModeMap") or {}
+    """Decode the content of the file; raise ProtocolError if it is malformed."""
+    table = (
+        as_object(fastjson.loads(data), "messageRequestMode.json").get("messageRequestModeMap")
+        or {}
+    )
     return {
-        topic: {group: RequestMode.from_json(mode, topic, group) for group, mode in as_object(groups, "messageRequestModeMap").items()}
+        topic: {
+            group: RequestMode.from_json(mode, topic, group)
+            for group, mode in as_object(groups, "messageRequestModeMap").items()
+        }
         for topic, groups in as_object(table, "messageRequestModeMap").items()
     }

@@ -1,7 +1,8 @@
-"""What a consumer tells of itself: how it reads each queue, what it is set to, and how one message went that it was given by hand.
+"""A consumer's running info: its progress in each queue, its settings, and the result of a message
+consumed directly.
 
-Values and their JSON, member by member as RocketMQ 5.5.0 writes it; what 4.9 does not write is empty. Consumers write these, brokers pass
-them on, operators read them.
+Values and their JSON, member by member as RocketMQ 5.5.0 writes it; members that 4.9 does not write
+are empty. Consumers write these, brokers forward them, operators read them.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ from orbitmq.protocol.bodies.subscriptions import SubscriptionData, enum_member,
 _INT64: Final = 1 << 63
 _MIB_BITS: Final = 20
 
-# Of the properties.
+# Names of properties.
 CONSUMES_IN_ORDER: Final = "PROP_CONSUMEORDERLY"
-SUSPENDED: Final = "suspended"  # which only clients of ours tell
+SUSPENDED: Final = "suspended"  # reported by OrbitMQ clients only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueProgress:
-    """A queue that a member reads: what it holds of it, and when it last did what; times are 0 before the first time.
+    """The state of a queue that a member reads: what it has cached, and when it last did what; 0
+    for never.
 
-    Whole MiB of `cached_bytes` are told. `running` is what listeners that keep the order have at the moment.
+    `cached_bytes` are sent as whole MiB. `running` is what orderly listeners are consuming now.
     """
 
     commit_offset: int = 0
@@ -92,14 +94,18 @@ class QueueProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopProgress:
-    """A queue that a member pops from."""
+    """The state of a queue that a member pops from."""
 
     waits_for_ack: int = 0
     is_dropped: bool = False
     last_pop_ms: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return {"droped": self.is_dropped, "lastPopTimestamp": self.last_pop_ms, "waitAckCount": self.waits_for_ack}
+        return {
+            "droped": self.is_dropped,
+            "lastPopTimestamp": self.last_pop_ms,
+            "waitAckCount": self.waits_for_ack,
+        }
 
     @classmethod
     def from_json(cls, value: Any) -> PopProgress:
@@ -113,7 +119,7 @@ class PopProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRates:
-    """How fast a member gets and consumes the messages of a topic."""
+    """How fast a member pulls and consumes the messages of a topic."""
 
     consumed_per_s: float = 0.0
     failed_per_s: float = 0.0
@@ -147,7 +153,9 @@ class TopicRates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerRunningInfo:
-    """307: what a consumer is doing. `properties` are its settings, by the names that Java gives them; `stacks` those of its threads."""
+    """The response to GET_CONSUMER_RUNNING_INFO. `properties` are the consumer's settings, by their
+    Java names; `stacks` those of its threads.
+    """
 
     properties: Mapping[str, str] = field(default_factory=dict)
     subscriptions: Sequence[SubscriptionData] = ()
@@ -159,28 +167,32 @@ class ConsumerRunningInfo:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether its listener keeps the order of each queue, for which it has to lock them."""
+        """Return whether its listener is orderly, for which it locks its queues."""
         return self.properties.get(CONSUMES_IN_ORDER) == "true"
 
     @property
     def is_suspended(self) -> bool:
-        """Whether it was told to read nothing more for now."""
+        """Return whether its consumption is suspended."""
         return self.properties.get(SUSPENDED) == "true"
 
     def setting(self, name: str, default: int) -> int:
-        """A setting of the consumer that is a number; `default` when it does not say it."""
+        """Return a numeric setting of the consumer, or `default`."""
         try:
             return int(self.properties[name])
         except (KeyError, ValueError):
             return default
 
     def encode(self, stacks: str | None = None) -> bytes:
-        """The body, with the stacks of its threads if they are wanted."""
+        """Encode the body, with the stacks of its threads if requested."""
         return fastjson.dumps(
             fastjson.bean(
                 jstack=self.stacks if stacks is None else stacks,
-                mqPopTable=queue_table({queue: progress.to_json() for queue, progress in self.pop_queues.items()}),
-                mqTable=queue_table({queue: progress.to_json() for queue, progress in self.queues.items()}),
+                mqPopTable=queue_table(
+                    {queue: progress.to_json() for queue, progress in self.pop_queues.items()}
+                ),
+                mqTable=queue_table(
+                    {queue: progress.to_json() for queue, progress in self.queues.items()}
+                ),
                 properties=dict(self.properties),
                 statusTable={topic: rates.to_json() for topic, rates in self.topics.items()},
                 subscriptionSet=[subscription.to_json() for subscription in self.subscriptions],
@@ -204,7 +216,7 @@ class ConsumerRunningInfo:
 
 
 class DirectOutcome(Enum):
-    """How a listener took a message that it was given by hand. In the order of the original."""
+    """The outcome of a message consumed directly, in the order of the original."""
 
     CR_SUCCESS = "consumed"
     CR_LATER = "the listener wants it again later"
@@ -216,7 +228,7 @@ class DirectOutcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectResult:
-    """309: what became of one message."""
+    """The response to CONSUME_MESSAGE_DIRECTLY: the result of one message."""
 
     outcome: DirectOutcome | None = None
     in_order: bool = False

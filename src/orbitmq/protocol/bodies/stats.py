@@ -1,4 +1,4 @@
-"""The answer to VIEW_BROKER_STATS_DATA: one statistic over the last minute, hour and day."""
+"""The response to VIEW_BROKER_STATS_DATA: one statistic over the last minute, hour and day."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from orbitmq.protocol.bodies.nameserver import as_object
 
 @dataclass(frozen=True, slots=True)
 class StatsWindow:
-    """What one window saw: the sum of the values, the sum per second, and the average value of one call (`avgpt`)."""
+    """One time window: the sum of the values, the sum per second, and the average value per call
+    (`avgpt`).
+    """
 
     sum: int = 0
     tps: float = 0.0
@@ -23,7 +25,11 @@ class StatsWindow:
     @classmethod
     def from_json(cls, value: Any) -> StatsWindow:
         members = as_object(value, "statsItem")
-        return cls(sum=int(members.get("sum", 0)), tps=float(members.get("tps", 0)), average=float(members.get("avgpt", 0)))
+        return cls(
+            sum=int(members.get("sum", 0)),
+            tps=float(members.get("tps", 0)),
+            average=float(members.get("avgpt", 0)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +41,21 @@ class StatsView:
     day: StatsWindow
 
     def encode(self) -> bytes:
-        """The body, byte for byte as the original writes it."""
-        return fastjson.dumps(fastjson.bean(statsDay=self.day.to_json(), statsHour=self.hour.to_json(), statsMinute=self.minute.to_json()))
+        """Encode the body, byte for byte as the original writes it."""
+        return fastjson.dumps(
+            fastjson.bean(
+                statsDay=self.day.to_json(),
+                statsHour=self.hour.to_json(),
+                statsMinute=self.minute.to_json(),
+            )
+        )
 
     @classmethod
     def decode(cls, data: bytes) -> StatsView:
-        """Read the body; ProtocolError when it is not whole."""
+        """Decode the body; raise ProtocolError if it is malformed."""
         members = as_object(fastjson.loads(data), "BrokerStatsData")
-        day, hour, minute = (StatsWindow.from_json(members.get(name)) for name in ("statsDay", "statsHour", "statsMinute"))
+        day, hour, minute = (
+            StatsWindow.from_json(members.get(name))
+            for name in ("statsDay", "statsHour", "statsMinute")
+        )
         return cls(minute=minute, hour=hour, day=day)

@@ -1,7 +1,8 @@
-"""The topics of a broker as bodies and as the file topics.json, member by member as RocketMQ 5.5.0 writes them.
+"""The topics of a broker as bodies and as the file topics.json, member by member as RocketMQ 5.5.0
+writes them.
 
-One topic is `TopicConfig` in `bodies.nameserver`. Tables keep the order they are given in: to the original, and so to us, it has no
-meaning. Members that are not known are dropped when read, as the original drops them.
+A single topic is `TopicConfig` in `bodies.nameserver`. Tables keep their order, which has no
+meaning to the original, nor here. Unknown members are dropped on reading, as in the original.
 """
 
 from __future__ import annotations
@@ -17,20 +18,28 @@ from orbitmq.protocol.bodies.nameserver import DataVersion, TopicConfig, as_obje
 
 
 def next_version(version: DataVersion, now_ms: int, state_version: int) -> DataVersion:
-    """The version of a table that was just changed."""
+    """Return the version of a table after a change."""
     return DataVersion(counter=version.counter + 1, timestamp=now_ms, state_version=state_version)
 
 
 class TopicFile(NamedTuple):
-    """The content of topics.json. `beginnings` are log offsets by topic, a member of our own that the original ignores and drops."""
+    """The content of topics.json. `beginnings` are log offsets by topic, our own member, which the
+    original ignores and drops.
+    """
 
     topics: dict[str, TopicConfig]
     version: DataVersion | None
     beginnings: dict[str, int]
 
 
-def encode_topic_file(topics: Mapping[str, TopicConfig], version: DataVersion, beginnings: Mapping[str, int] | None = None) -> bytes:
-    """The content of topics.json; put together by hand, since each change writes all topics, and there may be ten thousands."""
+def encode_topic_file(
+    topics: Mapping[str, TopicConfig],
+    version: DataVersion,
+    beginnings: Mapping[str, int] | None = None,
+) -> bytes:
+    """Encode topics.json; formatted by hand, since each change writes all topics, possibly tens of
+    thousands.
+    """
     own = {"topicBeginnings": dict(beginnings)} if beginnings else {}
     frame = fastjson.dumps_pretty({"dataVersion": version.to_json(), **own, "topicConfigTable": {}})
     if not topics:
@@ -41,25 +50,41 @@ def encode_topic_file(topics: Mapping[str, TopicConfig], version: DataVersion, b
 
 
 def decode_topic_file(data: bytes) -> TopicFile:
-    """The topics of topics.json, and the version if it says one; ProtocolError when the content is not whole."""
+    """Decode the topics of topics.json, and the version if it has one; raise ProtocolError if the
+    content is malformed.
+    """
     members = as_object(fastjson.loads(data), "topics.json")
     version = members.get("dataVersion")
-    topics = [TopicConfig.from_json(topic, name) for name, topic in as_object(members.get("topicConfigTable"), "topicConfigTable").items()]
+    topics = [
+        TopicConfig.from_json(topic, name)
+        for name, topic in as_object(members.get("topicConfigTable"), "topicConfigTable").items()
+    ]
     beginnings = as_object(members.get("topicBeginnings") or {}, "topicBeginnings")
     if not all(isinstance(offset, int) and offset >= 0 for offset in beginnings.values()):
         raise ProtocolError("topicBeginnings has a value that is no log offset")
-    return TopicFile({topic.name: topic for topic in topics}, None if version is None else DataVersion.from_json(version), dict(beginnings))
+    return TopicFile(
+        {topic.name: topic for topic in topics},
+        None if version is None else DataVersion.from_json(version),
+        dict(beginnings),
+    )
 
 
 def encode_all_topics(
-    topics: Mapping[str, TopicConfig], version: DataVersion, mapping_version: DataVersion, mappings: Mapping[str, Any] | None = None
+    topics: Mapping[str, TopicConfig],
+    version: DataVersion,
+    mapping_version: DataVersion,
+    mappings: Mapping[str, Any] | None = None,
 ) -> Slices[bytes]:
-    """The answer to GET_ALL_TOPIC_CONFIG; `mappings` are the details of static topics. Nobody changes `topics` meanwhile."""
+    """Encode the response to GET_ALL_TOPIC_CONFIG; `mappings` are the details of static topics.
+    `topics` must not change meanwhile.
+    """
     return fastjson.dumps_in_slices(
         {
             "dataVersion": version.to_json(),
             "mappingDataVersion": mapping_version.to_json(),
-            "topicConfigTable": fastjson.Entries((name, topic.to_json()) for name, topic in topics.items()),
+            "topicConfigTable": fastjson.Entries(
+                (name, topic.to_json()) for name, topic in topics.items()
+            ),
             "topicQueueMappingDetailMap": dict(mappings or {}),
             "topicQueueMappingInfoMap": {},
         }
@@ -67,13 +92,17 @@ def encode_all_topics(
 
 
 def decode_topic_list(body: bytes) -> Slices[list[TopicConfig]]:
-    """The topics of UPDATE_AND_CREATE_TOPIC_LIST; their attributes are changes, named `+name` or `-name`."""
+    """Decode the topics of UPDATE_AND_CREATE_TOPIC_LIST; their attributes are changes, named
+    `+name` or `-name`.
+    """
     members = as_object((yield from fastjson.loads_in_slices(body)), "CreateTopicListRequestBody")
     return (yield from items_in_slices(members.get("topicConfigList"), TopicConfig.from_json))
 
 
 def _text(topic: TopicConfig) -> str:
-    attributes = ",\n\t\t\t\t".join([f"{quoted(name)}:{quoted(value)}" for name, value in topic.attributes.items()])
+    attributes = ",\n\t\t\t\t".join(
+        [f"{quoted(name)}:{quoted(value)}" for name, value in topic.attributes.items()]
+    )
     members = (
         '"attributes":' + (f"{{\n\t\t\t\t{attributes}\n\t\t\t}}" if attributes else "{}"),
         f'"order":{"true" if topic.order else "false"}',

@@ -1,4 +1,4 @@
-"""How many half messages topics have, as the file transactionMetrics of 5.x says it."""
+"""The number of half messages per topic, as in the file transactionMetrics of 5.x."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbitmq.protocol.bodies.nameserver import DataVersion
 
 
 class HalfCount(NamedTuple):
-    """The half messages of a topic, and when their number changed."""
+    """The number of half messages of a topic, and when it changed."""
 
     messages: int
     changed_ms: int
@@ -19,7 +19,7 @@ class HalfCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetrics:
-    """The whole file."""
+    """The content of the file."""
 
     counts: Mapping[str, HalfCount]
     version: DataVersion
@@ -28,6 +28,9 @@ class TransactionMetrics:
         return fastjson.dumps(
             {
                 "dataVersion": self.version.to_json(),
-                "transactionCount": {topic: {"count": each.messages, "timeStamp": each.changed_ms} for topic, each in self.counts.items()},
+                "transactionCount": {
+                    topic: {"count": each.messages, "timeStamp": each.changed_ms}
+                    for topic, each in self.counts.items()
+                },
             }
         )

@@ -1,4 +1,4 @@
-"""Headers of users and access control: 30xx of 5.x, 5x of the 4.9 line."""
+"""Headers of the requests about users and access rules (5.x) and about accounts (4.9)."""
 
 from dataclasses import dataclass
 
@@ -7,56 +7,56 @@ from orbitmq.protocol.headers.base import Header
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateUserRequestHeader(Header):
-    """3001: create the user in the body."""
+    """Request header of AUTH_CREATE_USER: create the user in the body."""
 
     username: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateUserRequestHeader(Header):
-    """3002: change a user."""
+    """Request header of AUTH_UPDATE_USER: update a user."""
 
     username: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteUserRequestHeader(Header):
-    """3003: delete a user."""
+    """Request header of AUTH_DELETE_USER: delete a user."""
 
     username: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetUserRequestHeader(Header):
-    """3004: ask for a user."""
+    """Request header of AUTH_GET_USER: return a user."""
 
     username: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListUsersRequestHeader(Header):
-    """3005: the users whose name holds `filter`."""
+    """Request header of AUTH_LIST_USER: list the users whose name contains `filter`."""
 
     filter: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateAclRequestHeader(Header):
-    """3006: create the access rules in the body."""
+    """Request header of AUTH_CREATE_ACL: create the access rules in the body."""
 
     subject: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateAclRequestHeader(Header):
-    """3007: change access rules."""
+    """Request header of AUTH_UPDATE_ACL: update access rules."""
 
     subject: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAclRequestHeader(Header):
-    """3008: delete access rules."""
+    """Request header of AUTH_DELETE_ACL: delete access rules."""
 
     subject: str | None = None
     policy_type: str | None = None
@@ -65,14 +65,14 @@ class DeleteAclRequestHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetAclRequestHeader(Header):
-    """3009: a subject's access rules."""
+    """Request header of AUTH_GET_ACL: return the access rules of a subject."""
 
     subject: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListAclsRequestHeader(Header):
-    """3010: the access rules that match both filters."""
+    """Request header of AUTH_LIST_ACL: list the access rules that match both filters."""
 
     subject_filter: str | None = None
     resource_filter: str | None = None
@@ -80,7 +80,7 @@ class ListAclsRequestHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateAccessConfigRequestHeader(Header):
-    """50: create or change an account."""
+    """Request header of UPDATE_AND_CREATE_ACL_CONFIG: create or update an account."""
 
     access_key: str
     secret_key: str | None = None
@@ -94,14 +94,14 @@ class CreateAccessConfigRequestHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAccessConfigRequestHeader(Header):
-    """51: delete an account."""
+    """Request header of DELETE_ACL_CONFIG: delete an account."""
 
     access_key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetBrokerAclConfigResponseHeader(Header):
-    """Answer to 52."""
+    """Response header of GET_BROKER_CLUSTER_ACL_INFO."""
 
     version: str
     broker_name: str
@@ -112,7 +112,9 @@ class GetBrokerAclConfigResponseHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateGlobalWhiteAddrsConfigRequestHeader(Header):
-    """53: addresses that need no account."""
+    """Request header of UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: set the addresses that need
+    no account.
+    """
 
     global_white_addrs: str
     acl_file_full_path: str | None = None

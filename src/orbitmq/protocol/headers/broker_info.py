@@ -3,19 +3,19 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from orbitmq.protocol.headers.base import Header, Int32, Int64, Wire
+from orbitmq.protocol.headers.base import Header, Int32, Wire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetBrokerConfigResponseHeader(Header):
-    """Answer to 26."""
+    """Response header of GET_BROKER_CONFIG."""
 
     version: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewBrokerStatsDataRequestHeader(Header):
-    """315: one statistic over minute, hour and day."""
+    """Request header of VIEW_BROKER_STATS_DATA: return one statistic per minute, hour and day."""
 
     stats_name: str
     stats_key: str
@@ -23,21 +23,17 @@ class ViewBrokerStatsDataRequestHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetCommitLogReadModeRequestHeader(Header):
-    """2004: how the operating system reads the commit log: 0 ahead, 1 at random."""
+    """Request header of SET_COMMITLOG_READ_MODE: set the commit log's read-ahead: 0 normal, 1
+    random access.
+    """
 
     read_ahead_mode: Annotated[Int32 | None, Wire("READ_AHEAD_MODE")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckRocksdbCqWriteProgressRequestHeader(Header):
-    """354: compare the consume queues of both stores."""
-
-    topic: str
-    check_store_time: Int64 | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRocksDBConfigToJsonRequestHeader(Header):
-    """355: write the configuration kept in RocksDB as JSON files."""
+    """Request header of EXPORT_ROCKSDB_CONFIG_TO_JSON: export the configuration in RocksDB to JSON
+    files.
+    """
 
     config_type: str

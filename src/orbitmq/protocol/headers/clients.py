@@ -1,14 +1,23 @@
-"""Headers of the requests about producers and consumers that are connected."""
+"""Headers of the requests about connected producers, consumers and filter servers."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
-from orbitmq.protocol.headers.base import Header, Int32, RpcRequestHeader, TopicRequestHeader, Wire
+from orbitmq.protocol.headers.base import (
+    Header,
+    Int32,
+    Int64,
+    RpcRequestHeader,
+    TopicRequestHeader,
+    Wire,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatResponseHeader(Header):
-    """Answer to 34: whether short heartbeats are understood, and whether a full one is wanted."""
+    """Response header of HEART_BEAT: whether short heartbeats are supported, and whether a full one
+    is needed.
+    """
 
     support_heartbeat_v2: Annotated[bool | None, Wire("IS_SUPPORT_HEART_BEAT_V2")] = None
     subscription_changed: Annotated[bool | None, Wire("IS_SUB_CHANGE")] = None
@@ -16,7 +25,7 @@ class HeartbeatResponseHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterClientRequestHeader(RpcRequestHeader):
-    """35: a client leaves a producer or consumer group."""
+    """Request header of UNREGISTER_CLIENT: a client leaves a producer or consumer group."""
 
     client_id: Annotated[str, Wire("clientID")]
     producer_group: str | None = None
@@ -25,35 +34,37 @@ class UnregisterClientRequestHeader(RpcRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumerListByGroupRequestHeader(RpcRequestHeader):
-    """38: the client ids of a consumer group."""
+    """Request header of GET_CONSUMER_LIST_BY_GROUP: list the client ids of a consumer group."""
 
     consumer_group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifyConsumerIdsChangedRequestHeader(RpcRequestHeader):
-    """40, broker to client: rebalance now."""
+    """Request header of NOTIFY_CONSUMER_IDS_CHANGED, broker to client: rebalance now."""
 
     consumer_group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumerConnectionListRequestHeader(RpcRequestHeader):
-    """203: the connections of a consumer group."""
+    """Request header of GET_CONSUMER_CONNECTION_LIST: list the connections of a consumer group."""
 
     consumer_group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetProducerConnectionListRequestHeader(RpcRequestHeader):
-    """204: the connections of a producer group."""
+    """Request header of GET_PRODUCER_CONNECTION_LIST: list the connections of a producer group."""
 
     producer_group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumerRunningInfoRequestHeader(RpcRequestHeader):
-    """307, also broker to client: what a consumer is doing."""
+    """Request header of GET_CONSUMER_RUNNING_INFO, also broker to client: report what a consumer is
+    doing.
+    """
 
     consumer_group: str
     client_id: str
@@ -62,7 +73,9 @@ class GetConsumerRunningInfoRequestHeader(RpcRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeMessageDirectlyResultRequestHeader(TopicRequestHeader):
-    """309, also broker to client: let one consumer consume one message now."""
+    """Request header of CONSUME_MESSAGE_DIRECTLY, also broker to client: let one consumer consume
+    one message now.
+    """
 
     consumer_group: str
     client_id: str | None = None
@@ -71,3 +84,20 @@ class ConsumeMessageDirectlyResultRequestHeader(TopicRequestHeader):
     topic: str | None = None
     topic_sys_flag: Int32 | None = None
     group_sys_flag: Int32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterFilterServerRequestHeader(Header):
+    """Request header of REGISTER_FILTER_SERVER (4.9): a filter server registers, or renews its
+    registration.
+    """
+
+    filter_server_addr: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterFilterServerResponseHeader(Header):
+    """Response header of REGISTER_FILTER_SERVER."""
+
+    broker_name: str
+    broker_id: Int64

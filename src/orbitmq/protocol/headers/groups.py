@@ -7,14 +7,16 @@ from orbitmq.protocol.headers.base import Header, Int32, RpcRequestHeader, Topic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetSubscriptionGroupConfigRequestHeader(RpcRequestHeader):
-    """352: a group's configuration."""
+    """Request header of GET_SUBSCRIPTIONGROUP_CONFIG: return a group's configuration."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetAllSubscriptionGroupRequestHeader(Header):
-    """201: all groups, since 5.x page by page; 4.9 slaves send no fields."""
+    """Request header of GET_ALL_SUBSCRIPTIONGROUP_CONFIG: list all groups, by pages since 5.x; 4.9
+    slaves send no fields.
+    """
 
     group_seq: Int32 | None = None
     data_version: str | None = None
@@ -23,14 +25,16 @@ class GetAllSubscriptionGroupRequestHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetAllSubscriptionGroupResponseHeader(Header):
-    """Answer to 201."""
+    """Response header of GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
 
     total_group_num: Int32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteSubscriptionGroupRequestHeader(RpcRequestHeader):
-    """207: delete a group; `remove_offset` is the name that 4.9 tools give `clean_offset`, and a 5.5.0 broker does not look at it."""
+    """Request header of DELETE_SUBSCRIPTIONGROUP: delete a group. 4.9 tools send `remove_offset`
+    for `clean_offset`; a 5.5.0 broker ignores it.
+    """
 
     group_name: str
     clean_offset: bool | None = None
@@ -39,7 +43,7 @@ class DeleteSubscriptionGroupRequestHeader(RpcRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateGroupForbiddenRequestHeader(TopicRequestHeader):
-    """353: forbid or allow a group to read a topic."""
+    """Request header of UPDATE_AND_GET_GROUP_FORBIDDEN: forbid or allow a group to read a topic."""
 
     group: str
     topic: str
@@ -48,7 +52,7 @@ class UpdateGroupForbiddenRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumeStatsRequestHeader(TopicRequestHeader):
-    """208: how far a group is behind."""
+    """Request header of GET_CONSUME_STATS: return the lag of a group."""
 
     consumer_group: str
     topic: str | None = None
@@ -57,14 +61,16 @@ class GetConsumeStatsRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumeStatsInBrokerHeader(Header):
-    """317: how far all groups are behind."""
+    """Request header of GET_BROKER_CONSUME_STATS: return the lag of all groups."""
 
     is_order: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryConsumeTimeSpanRequestHeader(TopicRequestHeader):
-    """303: the times of the first, the last and the next message to consume."""
+    """Request header of QUERY_CONSUME_TIME_SPAN: return the times of the first, the last and the
+    next message to consume.
+    """
 
     topic: str
     group: str

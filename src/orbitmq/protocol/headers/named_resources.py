@@ -1,6 +1,7 @@
-"""Which fields of which requests name a topic, a group or a cluster, or where a message lies: for whoever decides who may use them.
+"""Which request fields name a topic, a group or a cluster, or locate a message: for authorization.
 
-A table only. Requests that name theirs in the body, and those that are about a server as a whole, are not in it.
+A table only. Requests that name theirs in the body, and those about a server as a whole, are not in
+it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from orbitmq.protocol.codes import RequestCode
 
 
 class ResourceKind(Enum):
-    """What a request may be about; the values are the original's names."""
+    """The kind of resource that a request may be about; the values are the original's names."""
 
     ANY = "Any"
     CLUSTER = "Cluster"
@@ -23,7 +24,7 @@ class ResourceKind(Enum):
 
 
 class NamingField(NamedTuple):
-    """A field whose value is the name of something, or several with a separator between them."""
+    """A field whose value is a resource name, or several joined by a separator."""
 
     kind: ResourceKind
     name: str
@@ -58,7 +59,11 @@ NAMING_FIELDS: Final[Mapping[int, tuple[NamingField, ...]]] = {
     RequestCode.GET_TOPIC_STATS_INFO: (_TOPIC,),
     RequestCode.GET_CONSUMER_CONNECTION_LIST: (_CONSUMER_GROUP,),
     RequestCode.DELETE_SUBSCRIPTIONGROUP: (NamingField(ResourceKind.GROUP, "groupName"),),
-    RequestCode.GET_CONSUME_STATS: (_TOPIC, _CONSUMER_GROUP, NamingField(ResourceKind.TOPIC, "topicList", ";")),
+    RequestCode.GET_CONSUME_STATS: (
+        _TOPIC,
+        _CONSUMER_GROUP,
+        NamingField(ResourceKind.TOPIC, "topicList", ";"),
+    ),
     RequestCode.DELETE_TOPIC_IN_BROKER: (_TOPIC,),
     RequestCode.DELETE_TOPIC_IN_NAMESRV: (_CLUSTER,),
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: (_TOPIC, _GROUP),
@@ -73,7 +78,11 @@ NAMING_FIELDS: Final[Mapping[int, tuple[NamingField, ...]]] = {
     ),
     RequestCode.CONSUME_MESSAGE_DIRECTLY: (_TOPIC, _CONSUMER_GROUP),
     RequestCode.SEND_MESSAGE_V2: (_TOPIC_V2,),
-    RequestCode.CLONE_GROUP_OFFSET: (_TOPIC, NamingField(ResourceKind.GROUP, "srcGroup"), NamingField(ResourceKind.GROUP, "destGroup")),
+    RequestCode.CLONE_GROUP_OFFSET: (
+        _TOPIC,
+        NamingField(ResourceKind.GROUP, "srcGroup"),
+        NamingField(ResourceKind.GROUP, "destGroup"),
+    ),
     RequestCode.SEND_BATCH_MESSAGE: (_TOPIC_V2,),
     RequestCode.QUERY_CONSUME_QUEUE: (_TOPIC, _CONSUMER_GROUP),
     RequestCode.QUERY_DATA_VERSION: (_CLUSTER,),
@@ -100,11 +109,12 @@ NAMING_FIELDS: Final[Mapping[int, tuple[NamingField, ...]]] = {
     RequestCode.POLLING_INFO: (_TOPIC, _CONSUMER_GROUP),
 }
 
-# Requests about the message at a place in the log, and the field that names it: whose topic the message is of is not for them to say.
+# Requests about the message at a log position, and the field that holds it: the message's topic is
+# read from the log, not from the request.
 LOCATING_FIELDS: Final[Mapping[int, str]] = {
     RequestCode.VIEW_MESSAGE_BY_ID: "offset",
     RequestCode.CONSUMER_SEND_MSG_BACK: "offset",
     RequestCode.END_TRANSACTION: "commitLogOffset",
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: "msgId",  # which holds it
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: "msgId",  # contains the position
     RequestCode.RESUME_CHECK_HALF_MESSAGE: "msgId",
 }

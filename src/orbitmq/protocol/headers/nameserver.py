@@ -1,4 +1,6 @@
-"""Headers of the requests that a name server serves, of its answers, and of the one it sends."""
+"""Headers of the requests that a name server serves, of its responses, and of the request
+it sends.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -8,7 +10,9 @@ from orbitmq.protocol.headers.base import Header, Int32, Int64, TopicRequestHead
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerRequestHeader(Header):
-    """103: a broker says where it is; its topics are in the body."""
+    """Request header of REGISTER_BROKER: a broker registers its address; its topics are in the
+    body.
+    """
 
     broker_name: str
     broker_addr: str
@@ -24,7 +28,7 @@ class RegisterBrokerRequestHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerResponseHeader(Header):
-    """Answer to 103: where a slave finds its master."""
+    """Response header of REGISTER_BROKER: the address of a slave's master."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -32,7 +36,7 @@ class RegisterBrokerResponseHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnRegisterBrokerRequestHeader(Header):
-    """104: a broker leaves."""
+    """Request header of UNREGISTER_BROKER: a broker leaves."""
 
     broker_name: str
     broker_addr: str
@@ -42,7 +46,7 @@ class UnRegisterBrokerRequestHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetRouteInfoRequestHeader(TopicRequestHeader):
-    """105: where a topic's queues are."""
+    """Request header of GET_ROUTEINFO_BY_TOPIC: return where a topic's queues are."""
 
     topic: str
     accept_standard_json_only: bool | None = None
@@ -52,7 +56,9 @@ class GetRouteInfoRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryDataVersionRequestHeader(Header):
-    """322: whether the name server knows the broker's topics as of the version in the body."""
+    """Request header of QUERY_DATA_VERSION: check whether the name server has the broker's topics
+    in the version of the body.
+    """
 
     broker_name: str
     broker_addr: str
@@ -62,14 +68,16 @@ class QueryDataVersionRequestHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryDataVersionResponseHeader(Header):
-    """Answer to 322."""
+    """Response header of QUERY_DATA_VERSION."""
 
     changed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHeartbeatRequestHeader(Header):
-    """904: a broker is alive; a controller learns its position too."""
+    """Request header of BROKER_HEARTBEAT: a broker is alive; a controller also learns
+    its position.
+    """
 
     cluster_name: str
     broker_addr: str
@@ -84,7 +92,7 @@ class BrokerHeartbeatRequestHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetBrokerMemberGroupRequestHeader(Header):
-    """901: the members of a broker's replica group."""
+    """Request header of GET_BROKER_MEMBER_GROUP: list the members of a broker's replica group."""
 
     cluster_name: str
     broker_name: str
@@ -92,7 +100,9 @@ class GetBrokerMemberGroupRequestHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutKVConfigRequestHeader(Header):
-    """100: set one value; without a namespace or key it has an answer of its own, so none is required."""
+    """Request header of PUT_KV_CONFIG: set one value. No field is required, since a missing
+    namespace or key has its own response.
+    """
 
     namespace: str | None = None
     key: str | None = None
@@ -101,7 +111,7 @@ class PutKVConfigRequestHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetKVConfigRequestHeader(Header):
-    """101: ask for one value."""
+    """Request header of GET_KV_CONFIG: return one value."""
 
     namespace: str
     key: str
@@ -109,14 +119,14 @@ class GetKVConfigRequestHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetKVConfigResponseHeader(Header):
-    """Answer to 101."""
+    """Response header of GET_KV_CONFIG."""
 
     value: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteKVConfigRequestHeader(Header):
-    """102: forget one value."""
+    """Request header of DELETE_KV_CONFIG: delete one value."""
 
     namespace: str
     key: str
@@ -124,14 +134,16 @@ class DeleteKVConfigRequestHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetKVListByNamespaceRequestHeader(Header):
-    """219: all values of a namespace."""
+    """Request header of GET_KVLIST_BY_NAMESPACE: list all values of a namespace."""
 
     namespace: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicFromNamesrvRequestHeader(TopicRequestHeader):
-    """216: forget a topic, or its queues on one cluster's brokers."""
+    """Request header of DELETE_TOPIC_IN_NAMESRV: delete a topic, or its queues on one cluster's
+    brokers.
+    """
 
     topic: str
     cluster_name: str | None = None
@@ -139,49 +151,53 @@ class DeleteTopicFromNamesrvRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterTopicRequestHeader(TopicRequestHeader):
-    """217: add the queues in the body to a topic."""
+    """Request header of REGISTER_TOPIC_IN_NAMESRV: add the queues in the body to a topic."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetTopicsByClusterRequestHeader(Header):
-    """224: the topics of a cluster."""
+    """Request header of GET_TOPICS_BY_CLUSTER: list the topics of a cluster."""
 
     cluster: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WipeWritePermOfBrokerRequestHeader(Header):
-    """205: take the write permission from a broker's queues."""
+    """Request header of WIPE_WRITE_PERM_OF_BROKER: remove the write permission of a broker's
+    queues.
+    """
 
     broker_name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WipeWritePermOfBrokerResponseHeader(Header):
-    """Answer to 205."""
+    """Response header of WIPE_WRITE_PERM_OF_BROKER."""
 
     wipe_topic_count: Int32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddWritePermOfBrokerRequestHeader(Header):
-    """327: give the write permission back."""
+    """Request header of ADD_WRITE_PERM_OF_BROKER: restore the write permission."""
 
     broker_name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddWritePermOfBrokerResponseHeader(Header):
-    """Answer to 327."""
+    """Response header of ADD_WRITE_PERM_OF_BROKER."""
 
     add_topic_count: Int32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifyMinBrokerIdChangeRequestHeader(Header):
-    """905, name server to broker: the lowest broker id of the group is another's now."""
+    """Request header of NOTIFY_MIN_BROKER_ID_CHANGE, name server to broker: the group's lowest
+    broker id changed.
+    """
 
     min_broker_id: Int64 | None = None
     broker_name: str | None = None

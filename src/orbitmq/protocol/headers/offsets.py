@@ -1,14 +1,21 @@
-"""Headers of consumer offsets and of positions in queues."""
+"""Headers of the requests about consumer offsets and queue positions."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from orbitmq.protocol.headers.base import BoundaryType, Header, Int32, Int64, RpcRequestHeader, TopicRequestHeader
+from orbitmq.protocol.headers.base import (
+    BoundaryType,
+    Header,
+    Int32,
+    Int64,
+    RpcRequestHeader,
+    TopicRequestHeader,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryConsumerOffsetRequestHeader(TopicRequestHeader):
-    """14: how far a group has consumed a queue."""
+    """Request header of QUERY_CONSUMER_OFFSET: return a group's offset in a queue."""
 
     consumer_group: str
     topic: str
@@ -18,14 +25,14 @@ class QueryConsumerOffsetRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryConsumerOffsetResponseHeader(Header):
-    """Answer to 14."""
+    """Response header of QUERY_CONSUMER_OFFSET."""
 
     offset: Int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateConsumerOffsetRequestHeader(TopicRequestHeader):
-    """15: a group has consumed a queue up to `commit_offset`."""
+    """Request header of UPDATE_CONSUMER_OFFSET: commit `commit_offset` for a group and a queue."""
 
     consumer_group: str
     topic: str
@@ -35,7 +42,9 @@ class UpdateConsumerOffsetRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetMaxOffsetRequestHeader(TopicRequestHeader):
-    """30: the end of a queue; unless `committed` is False, of what may be consumed."""
+    """Request header of GET_MAX_OFFSET: return the end of a queue; unless `committed` is False, of
+    its consumable messages.
+    """
 
     topic: str
     queue_id: Int32
@@ -44,14 +53,14 @@ class GetMaxOffsetRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetMaxOffsetResponseHeader(Header):
-    """Answer to 30."""
+    """Response header of GET_MAX_OFFSET."""
 
     offset: Int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetMinOffsetRequestHeader(TopicRequestHeader):
-    """31: the beginning of a queue."""
+    """Request header of GET_MIN_OFFSET: return the beginning of a queue."""
 
     topic: str
     queue_id: Int32
@@ -59,14 +68,16 @@ class GetMinOffsetRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetMinOffsetResponseHeader(Header):
-    """Answer to 31."""
+    """Response header of GET_MIN_OFFSET."""
 
     offset: Int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOffsetRequestHeader(TopicRequestHeader):
-    """29: the offset of the message that was stored at `timestamp`."""
+    """Request header of SEARCH_OFFSET_BY_TIMESTAMP: return the offset of the message stored at
+    `timestamp`.
+    """
 
     topic: str
     queue_id: Int32
@@ -77,14 +88,16 @@ class SearchOffsetRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOffsetResponseHeader(Header):
-    """Answer to 29."""
+    """Response header of SEARCH_OFFSET_BY_TIMESTAMP."""
 
     offset: Int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetEarliestMsgStoretimeRequestHeader(TopicRequestHeader):
-    """32: when the first message of a queue was stored."""
+    """Request header of GET_EARLIEST_MSG_STORETIME: return when the first message of a queue was
+    stored.
+    """
 
     topic: str
     queue_id: Int32
@@ -92,14 +105,17 @@ class GetEarliestMsgStoretimeRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetEarliestMsgStoretimeResponseHeader(Header):
-    """Answer to 32."""
+    """Response header of GET_EARLIEST_MSG_STORETIME."""
 
     timestamp: Int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOffsetRequestHeader(TopicRequestHeader):
-    """222, and 220 broker to client: consume again from `timestamp`, or from `offset` of one queue; all queues when none is named."""
+    """Request header of INVOKE_BROKER_TO_RESET_OFFSET, and of RESET_CONSUMER_CLIENT_OFFSET broker
+    to client: consume again from `timestamp`, or from `offset` of one queue; all queues if none is
+    named.
+    """
 
     IS_STRICT: ClassVar[bool] = True
     group: str
@@ -112,7 +128,9 @@ class ResetOffsetRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetConsumerStatusRequestHeader(TopicRequestHeader):
-    """223, and 221 broker to client: the offsets as the consumers see them."""
+    """Request header of INVOKE_BROKER_TO_GET_CONSUMER_STATUS, and of
+    GET_CONSUMER_STATUS_FROM_CLIENT broker to client: return the offsets as the consumers see them.
+    """
 
     topic: str
     group: str
@@ -121,7 +139,9 @@ class GetConsumerStatusRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryCorrectionOffsetHeader(TopicRequestHeader):
-    """308: the smallest offsets of the groups, compared with those of `compare_group`."""
+    """Request header of QUERY_CORRECTION_OFFSET: return the smallest offsets of the groups,
+    compared with those of `compare_group`.
+    """
 
     compare_group: str
     topic: str
@@ -130,7 +150,7 @@ class QueryCorrectionOffsetHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloneGroupOffsetRequestHeader(RpcRequestHeader):
-    """314: copy a group's offsets to another group."""
+    """Request header of CLONE_GROUP_OFFSET: copy a group's offsets to another group."""
 
     src_group: str
     dest_group: str

@@ -1,15 +1,22 @@
-"""Headers of pulling."""
+"""Headers of pull requests and responses."""
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from orbitmq.protocol.headers.base import Header, Int32, Int64, TopicRequestHeader, Wire
+
+# Bits of `sys_flag`.
+COMMITS_OFFSET: Final = 1
+SUSPENDS: Final = 2
+HAS_SUBSCRIPTION: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullMessageRequestHeader(TopicRequestHeader):
-    """11, 361: pull messages of one queue from `queue_offset` on."""
+    """Request header of PULL_MESSAGE and LITE_PULL_MESSAGE: pull messages of one queue from
+    `queue_offset` on.
+    """
 
     consumer_group: str
     topic: str
@@ -30,7 +37,7 @@ class PullMessageRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullMessageResponseHeader(Header):
-    """Answer to 11 and 361."""
+    """Response header of PULL_MESSAGE and LITE_PULL_MESSAGE."""
 
     suggest_which_broker_id: Int64
     next_begin_offset: Int64
@@ -42,7 +49,7 @@ class PullMessageResponseHeader(Header):
 
 
 class ForbiddenBy(IntEnum):
-    """Whose rule forbids a pull."""
+    """The rule that forbids a pull."""
 
     BROKER = 1
     GROUP = 2
@@ -53,6 +60,6 @@ class ForbiddenBy(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullForbiddenResponseHeader(Header):
-    """Answer to a pull that is forbidden: the same header, without anything else in it."""
+    """Response header of a forbidden pull: the only field it has."""
 
     forbidden_type: Int32

@@ -1,4 +1,4 @@
-"""Headers of looking up single messages and queue entries."""
+"""Headers of the requests that look up single messages and queue entries."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -8,7 +8,7 @@ from orbitmq.protocol.headers.base import Header, Int32, Int64, TopicRequestHead
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryMessageRequestHeader(TopicRequestHeader):
-    """12: messages by key."""
+    """Request header of QUERY_MESSAGE: return messages by key."""
 
     topic: str
     key: str
@@ -22,7 +22,7 @@ class QueryMessageRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryMessageResponseHeader(Header):
-    """Answer to 12: how far the index has come."""
+    """Response header of QUERY_MESSAGE: the progress of the index."""
 
     index_last_update_timestamp: Int64
     index_last_update_phyoffset: Int64
@@ -30,7 +30,7 @@ class QueryMessageResponseHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewMessageRequestHeader(Header):
-    """33: the message at a commit-log offset."""
+    """Request header of VIEW_MESSAGE_BY_ID: return the message at a commit log offset."""
 
     offset: Int64
     topic: str | None = None
@@ -38,7 +38,7 @@ class ViewMessageRequestHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryConsumeQueueRequestHeader(TopicRequestHeader):
-    """321: entries of a consume queue."""
+    """Request header of QUERY_CONSUME_QUEUE: return entries of a consume queue."""
 
     topic: str | None = None
     queue_id: Int32 | None = None

@@ -1,15 +1,25 @@
-"""Headers of sending, sending back, replying and recalling."""
+"""Headers of the requests that send, send back, reply and recall messages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple, Self
 
-from orbitmq.protocol.headers.base import Header, Int32, Int64, RpcRequestHeader, TopicRequestHeader, Wire
+from orbitmq.protocol.codes import RequestCode
+from orbitmq.protocol.headers.base import (
+    Header,
+    Int32,
+    Int64,
+    RpcRequestHeader,
+    TopicRequestHeader,
+    Wire,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendMessageRequestHeader(TopicRequestHeader):
-    """10, 324: send a message, or a reply; `batch` says that the body holds several."""
+    """Request header of SEND_MESSAGE and SEND_REPLY_MESSAGE; `batch` says that the body holds
+    several messages.
+    """
 
     producer_group: str
     topic: str
@@ -28,7 +38,9 @@ class SendMessageRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendMessageRequestHeaderV2(SendMessageRequestHeader):
-    """310, 320, 325: the same in one-letter names, which keep the frame small."""
+    """Request header of SEND_MESSAGE_V2, SEND_BATCH_MESSAGE and SEND_REPLY_MESSAGE_V2: the same
+    fields with one-letter names, which keep the frame small.
+    """
 
     producer_group: Annotated[str, Wire("a")]
     topic: Annotated[str, Wire("b")]
@@ -46,10 +58,27 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader):
     target_broker: Annotated[str | None, Wire("n")] = None
 
 
+def send_header(code: int, fields: Mapping[str, str] | None) -> SendMessageRequestHeader:
+    """Return the header of a send or a reply, in the spelling of that request code."""
+    in_full = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
+    kind = SendMessageRequestHeader if code in in_full else SendMessageRequestHeaderV2
+    return kind.from_fields(fields)
+
+
 def send_fields(
-    group: str, topic: str, new_topic: tuple[str, str], queue_id: int, broker_name: str, sys_flag: int, born_ms: int, flag: int, texts: str
+    group: str,
+    topic: str,
+    new_topic: tuple[str, str],
+    queue_id: int,
+    broker_name: str,
+    sys_flag: int,
+    born_ms: int,
+    flag: int,
+    texts: str,
 ) -> dict[str, str]:
-    """The fields of a `SendMessageRequestHeaderV2` for a message that is sent for the first time, without the way over its members."""
+    """Return the fields of a `SendMessageRequestHeaderV2` of a first send, without building the
+    header.
+    """
     return {
         "a": group,
         "b": topic,
@@ -69,7 +98,9 @@ def send_fields(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendMessageResponseHeader(Header):
-    """Answer to every send; Java producers read `msg_region` and `trace_on` without asking whether they are there."""
+    """Response header of every send; Java producers read `msg_region` and `trace_on` without
+    checking that they are present.
+    """
 
     msg_id: str
     queue_id: Int32
@@ -82,12 +113,12 @@ class SendMessageResponseHeader(Header):
 
     @classmethod
     def of_stored(cls, fields: Mapping[str, str] | None) -> Self | None:
-        """What an answer says of a message; None when it says of none that it is stored."""
+        """Return the header in a response; None unless it reports a stored message."""
         return cls.from_fields(fields) if fields and "msgId" in fields else None
 
 
 class SentTo(NamedTuple):
-    """What a producer reads of a `SendMessageResponseHeader`."""
+    """The part of a `SendMessageResponseHeader` that a producer reads."""
 
     msg_id: str
     queue_id: int
@@ -99,7 +130,9 @@ class SentTo(NamedTuple):
 
 
 def sent_to(fields: Mapping[str, str] | None) -> SentTo:
-    """The same as by that header, without the way over its members; whatever is wrong with the fields, the header says."""
+    """Read the fields as `SendMessageResponseHeader` would, without building it; malformed fields
+    are left to the header to refuse.
+    """
     try:
         if fields is not None:
             return SentTo(
@@ -127,7 +160,9 @@ def sent_to(fields: Mapping[str, str] | None) -> SentTo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSendMsgBackRequestHeader(RpcRequestHeader):
-    """36: a consumer could not consume the message at commit-log `offset`; deliver it again later."""
+    """Request header of CONSUMER_SEND_MSG_BACK: redeliver the message at commit log `offset` later,
+    since its consumption failed.
+    """
 
     offset: Int64
     group: str
@@ -140,7 +175,9 @@ class ConsumerSendMsgBackRequestHeader(RpcRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyMessageRequestHeader(TopicRequestHeader):
-    """326, broker to client: a reply to one of the client's requests."""
+    """Request header of PUSH_REPLY_MESSAGE_TO_CLIENT, broker to client: a reply to one of the
+    client's requests.
+    """
 
     producer_group: str
     topic: str
@@ -160,7 +197,7 @@ class ReplyMessageRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallMessageRequestHeader(TopicRequestHeader):
-    """370: withdraw a timed message before its time."""
+    """Request header of RECALL_MESSAGE: withdraw a scheduled message before its delivery."""
 
     topic: str
     recall_handle: str
@@ -169,7 +206,7 @@ class RecallMessageRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallMessageResponseHeader(Header):
-    """Answer to 370."""
+    """Response header of RECALL_MESSAGE."""
 
     msg_id: str
     msg_region: Annotated[str | None, Wire("MSG_REGION")] = None

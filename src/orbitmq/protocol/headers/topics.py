@@ -7,7 +7,9 @@ from orbitmq.protocol.headers.base import Header, Int32, RpcRequestHeader, Topic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicRequestHeader(TopicRequestHeader):
-    """17, 513: create or change a topic."""
+    """Request header of UPDATE_AND_CREATE_TOPIC and UPDATE_AND_CREATE_STATIC_TOPIC: create or
+    update a topic.
+    """
 
     topic: str
     default_topic: str
@@ -23,21 +25,23 @@ class CreateTopicRequestHeader(TopicRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicRequestHeader(TopicRequestHeader):
-    """215: delete a topic on this broker."""
+    """Request header of DELETE_TOPIC_IN_BROKER: delete a topic on this broker."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetTopicConfigRequestHeader(TopicRequestHeader):
-    """351: a topic's configuration."""
+    """Request header of GET_TOPIC_CONFIG: return a topic's configuration."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetAllTopicConfigRequestHeader(Header):
-    """21: all topics, since 5.x page by page; 4.9 slaves send no fields."""
+    """Request header of GET_ALL_TOPIC_CONFIG: list all topics, by pages since 5.x; 4.9 slaves send
+    no fields.
+    """
 
     topic_seq: Int32 | None = None
     data_version: str | None = None
@@ -46,35 +50,37 @@ class GetAllTopicConfigRequestHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetAllTopicConfigResponseHeader(Header):
-    """Answer to 21."""
+    """Response header of GET_ALL_TOPIC_CONFIG."""
 
     total_topic_num: Int32 | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetTopicStatsInfoRequestHeader(TopicRequestHeader):
-    """202: the queues of a topic and their ends."""
+    """Request header of GET_TOPIC_STATS_INFO: return the queues of a topic and their ends."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryTopicConsumeByWhoRequestHeader(TopicRequestHeader):
-    """300: the groups that consume a topic."""
+    """Request header of QUERY_TOPIC_CONSUME_BY_WHO: list the groups that consume a topic."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryTopicsByConsumerRequestHeader(RpcRequestHeader):
-    """343: the topics that a group consumes."""
+    """Request header of QUERY_TOPICS_BY_CONSUMER: list the topics that a group consumes."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySubscriptionByConsumerRequestHeader(TopicRequestHeader):
-    """345: how a group subscribes a topic."""
+    """Request header of QUERY_SUBSCRIPTION_BY_CONSUMER: return a group's subscription to
+    a topic.
+    """
 
     group: str
     topic: str | None = None

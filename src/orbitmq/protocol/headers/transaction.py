@@ -7,7 +7,9 @@ from orbitmq.protocol.headers.base import Header, Int32, Int64, RpcRequestHeader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransactionRequestHeader(RpcRequestHeader):
-    """37: commit (8), roll back (12) or leave open (0) a half message."""
+    """Request header of END_TRANSACTION: commit (8), roll back (12) or leave open (0) a half
+    message.
+    """
 
     producer_group: str
     tran_state_table_offset: Int64
@@ -21,7 +23,9 @@ class EndTransactionRequestHeader(RpcRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckTransactionStateRequestHeader(RpcRequestHeader):
-    """39, broker to client: how did the transaction of this half message end?"""
+    """Request header of CHECK_TRANSACTION_STATE, broker to client: report the outcome of a half
+    message's transaction.
+    """
 
     tran_state_table_offset: Int64
     commit_log_offset: Int64
@@ -33,7 +37,9 @@ class CheckTransactionStateRequestHeader(RpcRequestHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeCheckHalfMessageRequestHeader(Header):
-    """323: start asking again about a half message that was given up."""
+    """Request header of RESUME_CHECK_HALF_MESSAGE: resume checks of a half message that was given
+    up.
+    """
 
     topic: str | None = None
     msg_id: str | None = None

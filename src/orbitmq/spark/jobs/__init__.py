@@ -1,1 +1,3 @@
-"""Ready jobs on topics, each one command of `orbitmq spark`. They take values and give values; who prints them is somebody else."""
+"""Ready-made jobs on topics, one per command of `orbitmq spark`. They take and return values; the
+CLI prints them.
+"""

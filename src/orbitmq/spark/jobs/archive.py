@@ -1,8 +1,9 @@
-"""Topics into Parquet files, every message once: a pipeline without steps, of which nobody has to write a file.
+"""Archives topics to Parquet files, every message once: a pipeline without steps and without a
+file.
 
-Exactly once is what Spark's own file sink gives: the log in the folder says which files count, and readers that heed it (Spark does) see
-every message once, whatever was killed and started again. The checkpoint lies in the folder too, unless told otherwise: both belong
-together. Folders are by days of UTC.
+Spark's file sink delivers exactly once: its log in the folder lists the valid files, and readers
+that honour it, as Spark does, see every message once across crashes and restarts. The checkpoint is
+in the same folder by default, because both belong together. Folders are named by days in UTC.
 """
 
 from __future__ import annotations
@@ -13,15 +14,24 @@ from pathlib import Path
 from typing import Final
 
 from orbitmq.spark.options import SourceOptions
-from orbitmq.spark.pipeline.model import DATE, PARQUET, ROCKETMQ, STORED, Pipeline, Sink, Source, SqlStep
+from orbitmq.spark.pipeline.model import (
+    DATE,
+    PARQUET,
+    ROCKETMQ,
+    STORED,
+    Pipeline,
+    SinkSpec,
+    SourceSpec,
+    SqlStep,
+)
 
 NAME: Final = "archive"
-CHECKPOINT: Final = "_checkpoint"  # readers of Parquet pass over names that begin so
-BATCH_MAX: Final = 1_000_000  # messages of one batch, and so of one set of files
+CHECKPOINT: Final = "_checkpoint"  # Parquet readers ignore names with a leading underscore
+BATCH_MAX: Final = 1_000_000  # messages per batch, and so per set of files
 
 
 class PartitionBy(StrEnum):
-    """Into which folders files go."""
+    """How archived files are partitioned into folders."""
 
     DATE = "date"
     HOUR = "hour"
@@ -29,7 +39,10 @@ class PartitionBy(StrEnum):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return {PartitionBy.DATE: (DATE,), PartitionBy.HOUR: (DATE, "hour"), PartitionBy.NONE: ()}[self]
+        """The columns to partition by."""
+        return {PartitionBy.DATE: (DATE,), PartitionBy.HOUR: (DATE, "hour"), PartitionBy.NONE: ()}[
+            self
+        ]
 
 
 def pipeline(
@@ -41,21 +54,31 @@ def pipeline(
     checkpoint: str | None = None,
     interval_ms: int | None = None,
 ) -> Pipeline:
-    """The pipeline that archives; `interval_ms` is None to archive what is there, and end. `options` say where topics are."""
-    source = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(BATCH_MAX), "subscribe": ",".join(topics)}
+    """Return the archiving pipeline. `interval_ms` None archives what is there and ends; `options`
+    say how to reach the topics.
+    """
+    source = {
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(BATCH_MAX),
+        "subscribe": ",".join(topics),
+    }
     known = {name.lower() for name in options}
     if known & {"startingtimestamp", "startingoffsetsbytimestamp"}:
         del source["startingOffsets"]
-    merged = {name: text for name, text in source.items() if name.lower() not in known} | dict(options)
+    merged = {name: text for name, text in source.items() if name.lower() not in known} | dict(
+        options
+    )
     SourceOptions.of(merged).check_stream()
-    hour = SqlStep(query="select *, hour(storeTimestamp) as hour from input", place="--partition-by")
+    hour = SqlStep(
+        query="select *, hour(storeTimestamp) as hour from input", place="--partition-by"
+    )
     return Pipeline(
         name=NAME,
         file=Path(f"{NAME}.yaml"),
-        source=Source(format=ROCKETMQ, options=merged, place=NAME),
+        source=SourceSpec(format=ROCKETMQ, options=merged, place=NAME),
         steps=(hour,) if partition_by is PartitionBy.HOUR else (),
         sinks=(
-            Sink(
+            SinkSpec(
                 name=NAME,
                 format=PARQUET,
                 options={},

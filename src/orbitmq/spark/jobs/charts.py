@@ -1,6 +1,7 @@
-"""Plots as SVG, written by hand: lines over time, and bars. Pure; knows numbers and names, and nothing of what they mean.
+"""Draws line and bar charts as SVG. Pure; knows numbers and names, not their meaning.
 
-Everything is drawn in a box of fixed size that a page may scale. Colours are classes (`c0`, `c1` …) that the page gives a colour.
+Everything is drawn in a box of fixed size that a page may scale. Colours are CSS classes (`c0`,
+`c1` …) that the page defines.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from math import floor, log10
 from typing import Final
 
 COLOURS: Final = 8
-Points = Sequence[tuple[int, float | None]]  # time in milliseconds, and a value; None where there is none
+Points = Sequence[tuple[int, float | None]]  # time in milliseconds, and the value if known
 _WIDTH: Final = 960
 _HEIGHT: Final = 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 16, 14, 34
@@ -22,7 +23,7 @@ _DAY_MS: Final = 86_400_000
 
 
 def lines(series: Mapping[str, Points], unit: str) -> str:
-    """A line for each series; all have the same times."""
+    """Return a line chart; all series have the same times."""
     times = [at_ms for at_ms, _ in next(iter(series.values()), ())]
     values = [value for points in series.values() for _, value in points if value is not None]
     if not times or not values:
@@ -39,14 +40,23 @@ def lines(series: Mapping[str, Points], unit: str) -> str:
     for number, (name, points) in enumerate(series.items()):
         for run in _runs(points):
             path = " ".join(f"{x(at_ms):.1f},{y(value):.1f}" for at_ms, value in run)
-            shape = f'<polyline points="{path}"/>' if len(run) > 1 else f'<circle cx="{x(run[0][0]):.1f}" cy="{y(run[0][1]):.1f}" r="2"/>'
-            parts.append(f'<g class="line c{number % COLOURS}"><title>{escape(name)}</title>{shape}</g>')
-    legend = "".join(f'<span class="c{number % COLOURS}">{escape(name)}</span>' for number, name in enumerate(series))
+            shape = (
+                f'<polyline points="{path}"/>'
+                if len(run) > 1
+                else f'<circle cx="{x(run[0][0]):.1f}" cy="{y(run[0][1]):.1f}" r="2"/>'
+            )
+            parts.append(
+                f'<g class="line c{number % COLOURS}"><title>{escape(name)}</title>{shape}</g>'
+            )
+    legend = "".join(
+        f'<span class="c{number % COLOURS}">{escape(name)}</span>'
+        for number, name in enumerate(series)
+    )
     return f'<p class="legend">{legend}</p>{_svg(_HEIGHT, parts, ", ".join(series))}'
 
 
 def bars(values: Sequence[tuple[str, float]], unit: str) -> str:
-    """A bar for each name, in the order they have."""
+    """Return a bar chart, in the given order."""
     if not values:
         return '<p class="nothing">nothing to show</p>'
     top = max(*(value for _, value in values), 1e-9)
@@ -64,13 +74,15 @@ def bars(values: Sequence[tuple[str, float]], unit: str) -> str:
 
 
 def nice(value: float) -> float:
-    """The next round number: 1, 2 or 5 and zeros."""
+    """Return the next round number: 1, 2 or 5 times a power of ten."""
     scale = 10.0 ** floor(log10(value))
-    return next(step * scale for step in (1.0, 2.0, 5.0, 10.0) if value <= step * scale * (1 + 1e-9))
+    return next(
+        step * scale for step in (1.0, 2.0, 5.0, 10.0) if value <= step * scale * (1 + 1e-9)
+    )
 
 
 def amount(value: float) -> str:
-    """A number in a few characters."""
+    """Return a number in a few characters."""
     for limit, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.3g} {sign}"
@@ -78,7 +90,7 @@ def amount(value: float) -> str:
 
 
 def _runs(points: Points) -> list[list[tuple[int, float]]]:
-    """The parts of a line between which there are no values."""
+    """Split a line where values are missing."""
     found: list[list[tuple[int, float]]] = [[]]
     for at_ms, value in points:
         if value is None:
@@ -99,13 +111,21 @@ def _grid(y: Callable[[float], float], top: float, unit: str) -> str:
 
 
 def _times(x: Callable[[int], float], begin: int, end: int) -> str:
-    form = "%m-%d %H:%M" if end - begin > _DAY_MS else "%H:%M" if end - begin > 20 * 60_000 else "%H:%M:%S"
+    form = (
+        "%m-%d %H:%M"
+        if end - begin > _DAY_MS
+        else "%H:%M"
+        if end - begin > 20 * 60_000
+        else "%H:%M:%S"
+    )
     parts = []
     for fifth in range(6):
         at_ms = begin + (end - begin) * fifth // 5
         text = datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
         anchor = "start" if fifth == 0 else "end" if fifth == 5 else "middle"
-        parts.append(f'<text x="{x(at_ms):.1f}" y="{_HEIGHT - 12}" text-anchor="{anchor}">{text}</text>')
+        parts.append(
+            f'<text x="{x(at_ms):.1f}" y="{_HEIGHT - 12}" text-anchor="{anchor}">{text}</text>'
+        )
     return "".join(parts)
 
 
@@ -114,4 +134,7 @@ def _short(name: str) -> str:
 
 
 def _svg(height: int, parts: Sequence[str], label: str) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img"'
+        f' aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    )

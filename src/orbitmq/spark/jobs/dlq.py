@@ -1,8 +1,9 @@
-"""The dead letters of a consumer group: what they are, and back with them to the topics they came from.
+"""Analyses the dead letters of a consumer group, and sends them back to their original topics.
 
-A dead letter says by its properties which topic it was in, under which id, and how often it was tried; RocketMQ keeps no reason. What can
-be told is whether the group's attempts were used up, or a consumer gave up earlier. A letter stays in its topic whatever is done with it; a
-report says how far a redrive came, so that the next one begins behind it.
+The properties of a dead letter name its original topic and id and the number of attempts; RocketMQ
+stores no reason. The reason can only be derived: the group's attempts were used up, or a consumer
+gave up earlier. A dead letter is never removed from its topic; a report records how far a redrive
+got, so that the next one continues there.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from typing import TYPE_CHECKING, Any, Final
 from orbitmq.admin.dead_letters import GIVEN_UP, USED_UP, group_of, topic_of
 from orbitmq.blocking import Admin
 from orbitmq.common import atomic_file
-from orbitmq.common.errors import ConfigurationError, NotFound, file_cause
+from orbitmq.common.errors import ConfigurationError, NotFoundError, file_cause
 from orbitmq.message import properties
 from orbitmq.protocol.bodies.groups import GroupConfig
-from orbitmq.spark.jobs.contents import millis
-from orbitmq.spark.jobs.reading import Reading
-from orbitmq.spark.jobs.replay import Choice
-from orbitmq.spark.jobs.sending import Sent, send
-from orbitmq.spark.jobs.steps import Steps
+from orbitmq.spark.jobs.expressions import millis
+from orbitmq.spark.jobs.replay import MessageSelection
+from orbitmq.spark.jobs.resend import ResendTotals, send
+from orbitmq.spark.jobs.runner import JobRunner
+from orbitmq.spark.jobs.topic_snapshot import TopicSnapshot
 from orbitmq.spark.offsets import Offsets, from_json, to_json
 from orbitmq.spark.options import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-AGES_MS: Final = {  # by the name of the bucket, how old its letters are at most
+AGES_MS: Final = {  # upper bound of each age bucket
     "1 minute": 60_000,
     "10 minutes": 600_000,
     "1 hour": 3_600_000,
@@ -45,30 +46,32 @@ OLDER: Final = "older"
 
 
 def attempts_max(options: Mapping[str, str], group: str) -> int:
-    """How often the group's messages are tried again before they are given up, as brokers know it."""
+    """Return how often the group's messages are retried, as configured at the brokers."""
     settings = SourceOptions.of({**options, "subscribe": topic_of(group)}).client
     with Admin(settings) as admin:
         try:
             configs = admin.groups.configs(settings.names.wire(group_of(group)))
-        except NotFound:
+        except NotFoundError:
             return GroupConfig(group).retry_max_times
     return max(config.retry_max_times for config in configs.values())
 
 
-def letters(steps: Steps, reading: Reading, attempts_max: int) -> DataFrame:
-    """The dead letters with what they say of themselves: `originTopic`, `originId`, `attempts`, `reason`."""
+def letters(runner: JobRunner, snapshot: TopicSnapshot, attempts_max: int) -> DataFrame:
+    """Return the dead letters with `originTopic`, `originId`, `attempts` and `reason`."""
     import pyspark.sql.functions as fn
 
-    def said(*names: str) -> Column:
+    def prop(*names: str) -> Column:
         return fn.coalesce(*(fn.element_at("properties", name) for name in names))
 
-    rows = reading.rows(steps.spark)
-    told = said(properties.RECONSUME_TIME).try_cast("int")
-    limit = fn.coalesce(said(properties.MAX_RECONSUME_TIMES).try_cast("int"), fn.lit(attempts_max))
-    attempts = fn.greatest(fn.col("reconsumeTimes"), fn.coalesce(told, fn.lit(0)))
+    rows = snapshot.rows(runner.spark)
+    recorded = prop(properties.RECONSUME_TIME).try_cast("int")
+    limit = fn.coalesce(prop(properties.MAX_RECONSUME_TIMES).try_cast("int"), fn.lit(attempts_max))
+    attempts = fn.greatest(fn.col("reconsumeTimes"), fn.coalesce(recorded, fn.lit(0)))
     return (
-        rows.withColumn("originTopic", said(properties.DLQ_ORIGIN_TOPIC, properties.RETRY_TOPIC))
-        .withColumn("originId", said(properties.DLQ_ORIGIN_MESSAGE_ID, properties.ORIGIN_MESSAGE_ID))
+        rows.withColumn("originTopic", prop(properties.DLQ_ORIGIN_TOPIC, properties.RETRY_TOPIC))
+        .withColumn(
+            "originId", prop(properties.DLQ_ORIGIN_MESSAGE_ID, properties.ORIGIN_MESSAGE_ID)
+        )
         .withColumn("attempts", attempts)
         .withColumn("reason", fn.when(attempts >= limit, USED_UP).otherwise(GIVEN_UP))
     )
@@ -76,7 +79,7 @@ def letters(steps: Steps, reading: Reading, attempts_max: int) -> DataFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """What there is of dead letters: by topic, attempts and reason; by age; and some of them."""
+    """Dead letters by topic, attempts and reason, by age, and a sample."""
 
     messages: int
     by_topic: tuple[Mapping[str, Any], ...]
@@ -84,21 +87,31 @@ class Analysis:
     sample: tuple[Mapping[str, Any], ...]
 
 
-def analyse(steps: Steps, rows: DataFrame, *, now_ms: int, sample: int = 5) -> Analysis:
-    """Look at dead letters; ages are from when they died to `now_ms`."""
+def analyse(runner: JobRunner, rows: DataFrame, *, now_ms: int, sample: int = 5) -> Analysis:
+    """Analyse dead letters; ages are measured from their store time to `now_ms`."""
     import pyspark.sql.functions as fn
 
     died = millis("storeTimestamp")
     bucket = fn.when(fn.lit(False), fn.lit(""))
     for name, age_ms in AGES_MS.items():
         bucket = bucket.when(fn.lit(now_ms) - died <= age_ms, name)
-    counts = rows.groupBy("originTopic", "attempts", "reason", bucket.otherwise(OLDER).alias("age")).agg(
-        fn.count("*").alias("messages"), fn.min(died).alias("first_died_ms"), fn.max(died).alias("last_died_ms")
+    counts = rows.groupBy(
+        "originTopic", "attempts", "reason", bucket.otherwise(OLDER).alias("age")
+    ).agg(
+        fn.count("*").alias("messages"),
+        fn.min(died).alias("first_died_ms"),
+        fn.max(died).alias("last_died_ms"),
     )
     last = rows.orderBy(died.desc(), "brokerName", "queueId", fn.desc("queueOffset")).limit(sample)
-    shown = last.select(died.alias("died_ms"), "originTopic", "originId", "keys", "tags", "attempts", "body")
-    found = steps.do("reading dead letters", counts.collect, lambda rows: f"{sum(row['messages'] for row in rows)} letters")
-    some = steps.do("taking a sample", shown.collect, lambda rows: f"{len(rows)} letters")
+    shown = last.select(
+        died.alias("died_ms"), "originTopic", "originId", "keys", "tags", "attempts", "body"
+    )
+    found = runner.run_step(
+        "reading dead letters",
+        counts.collect,
+        lambda rows: f"{sum(row['messages'] for row in rows)} letters",
+    )
+    some = runner.run_step("taking a sample", shown.collect, lambda rows: f"{len(rows)} letters")
     ages = Counter[str]()
     for row in found:
         ages[row["age"]] += row["messages"]
@@ -111,7 +124,7 @@ def analyse(steps: Steps, rows: DataFrame, *, now_ms: int, sample: int = 5) -> A
 
 
 def _by_topic(found: Sequence[Row]) -> tuple[dict[str, Any], ...]:
-    """The counts without regard to ages."""
+    """Sum the counts over all ages."""
     kinds: dict[tuple[str | None, int, str], list[Row]] = {}
     for row in found:
         kinds.setdefault((row["originTopic"], row["attempts"], row["reason"]), []).append(row)
@@ -124,7 +137,9 @@ def _by_topic(found: Sequence[Row]) -> tuple[dict[str, Any], ...]:
             "first_died_ms": min(row["first_died_ms"] for row in rows),
             "last_died_ms": max(row["last_died_ms"] for row in rows),
         }
-        for (topic, attempts, reason), rows in sorted(kinds.items(), key=lambda each: (each[0][0] or "", *each[0][1:]))
+        for (topic, attempts, reason), rows in sorted(
+            kinds.items(), key=lambda each: (each[0][0] or "", *each[0][1:])
+        )
     )
 
 
@@ -143,16 +158,18 @@ def _letter(row: Row) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redrive:
-    """What was sent back, or would be: how many letters went to which topic, and which part of the dead letters was looked at."""
+    """The result of a redrive or dry run: letters per topic, and the range of dead letters it
+    covered.
+    """
 
     group: str
     is_dry_run: bool
     filter: str | None
     rate: int | None
     looked_at: int
-    without_topic: int  # those that do not say where they came from
+    without_topic: int  # letters without an original topic
     topics: Mapping[str, int]
-    sent: Sent | None  # None: nothing was
+    sent: ResendTotals | None  # None: nothing was sent
     started_ms: int
     ended_ms: int
     start: Offsets
@@ -162,17 +179,24 @@ class Redrive:
         return {**asdict(self), "start": to_json(self.start), "end": to_json(self.end)}
 
     def write(self, file: Path) -> None:
+        """Write the report that `--after` reads."""
         try:
-            atomic_file.write(file, json.dumps(self.to_json(), indent=2, ensure_ascii=False).encode() + b"\n", keep_backup=False)
+            atomic_file.write(
+                file,
+                json.dumps(self.to_json(), indent=2, ensure_ascii=False).encode() + b"\n",
+                keep_backup=False,
+            )
         except OSError as problem:
-            raise ConfigurationError(f"--report {file} cannot be written: {problem.strerror}; what it says is printed") from problem
+            raise ConfigurationError(
+                f"--report {file} cannot be written: {problem.strerror}; the result is printed only"
+            ) from problem
 
 
 def redrive(
-    steps: Steps,
+    runner: JobRunner,
     group: str,
-    reading: Reading,
-    choice: Choice,
+    snapshot: TopicSnapshot,
+    selection: MessageSelection,
     options: Mapping[str, str],
     *,
     attempts_max: int,
@@ -180,51 +204,65 @@ def redrive(
     to: str | None = None,
     is_dry_run: bool = False,
 ) -> Redrive:
-    """Send dead letters to the topics that they came from, or all of them to one."""
+    """Send dead letters to their original topics, or all of them to the topic `to`."""
     import pyspark.sql.functions as fn
 
     started_ms = _now_ms()
     target = fn.col("originTopic") if to is None else fn.lit(to)
-    chosen = choice.of(letters(steps, reading, attempts_max)).withColumn("target", target)
-    counts = steps.do(
+    chosen = selection.of(letters(runner, snapshot, attempts_max)).withColumn("target", target)
+    counts = runner.run_step(
         "counting dead letters",
         lambda: {row["target"]: row["count"] for row in chosen.groupBy("target").count().collect()},
-        lambda found: f"{sum(found.values())} of {reading.count}",
+        lambda found: f"{sum(found.values())} of {snapshot.count}",
     )
     without_topic = counts.pop(None, 0)
     sent = None
     if counts and not is_dry_run:
         rows = chosen.where(fn.col("target").isNotNull())
-        sent = send(steps, rows, fn.col("target"), options, rate=rate, topics=tuple(counts), expected=sum(counts.values()))
+        sent = send(
+            runner,
+            rows,
+            fn.col("target"),
+            options,
+            rate=rate,
+            topics=tuple(counts),
+            expected=sum(counts.values()),
+        )
     return Redrive(
         group=group,
         is_dry_run=is_dry_run,
-        filter=choice.condition,
+        filter=selection.condition,
         rate=rate,
-        looked_at=reading.count,
+        looked_at=snapshot.count,
         without_topic=without_topic,
         topics=dict(sorted(counts.items())),
         sent=sent,
         started_ms=started_ms,
         ended_ms=_now_ms(),
-        start=reading.start,
-        end=reading.end,
+        start=snapshot.start,
+        end=snapshot.end,
     )
 
 
 def after(report: Path, group: str) -> str:
-    """Where the redrive ended that a report is of, as the option startingOffsets."""
+    """Return where the redrive of a report ended, as the option startingOffsets."""
     try:
-        told = json.loads(report.read_bytes())
-        offsets = from_json(told["end"])
-        if told["group"] != group:
-            raise ConfigurationError(f"--after {report}: it is about group {told['group']}, and not {group}")
-        if told["is_dry_run"]:
-            raise ConfigurationError(f"--after {report}: nothing was sent by the run that it is of, which was a --dry-run")
+        recorded = json.loads(report.read_bytes())
+        offsets = from_json(recorded["end"])
+        if recorded["group"] != group:
+            raise ConfigurationError(
+                f"--after {report}: the report is for group {recorded['group']}, not {group}"
+            )
+        if recorded["is_dry_run"]:
+            raise ConfigurationError(
+                f"--after {report}: the report is of a --dry-run, which sent nothing"
+            )
     except OSError as problem:
-        raise NotFound(f"--after {report} cannot be read: {file_cause(problem)}") from problem
+        raise NotFoundError(f"--after {report} cannot be read: {file_cause(problem)}") from problem
     except (ValueError, KeyError, TypeError) as problem:
-        raise ConfigurationError(f"--after {report}: it is no report of a redrive; give the file that --report wrote") from problem
+        raise ConfigurationError(
+            f"--after {report}: not a report of a redrive; give a file that --report wrote"
+        ) from problem
     return json.dumps(to_json(offsets))
 
 

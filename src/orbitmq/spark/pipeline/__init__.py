@@ -1,1 +1,3 @@
-"""Pipelines: a file says what is read, what is done with it and where it goes, and Spark does it, once or for as long as it is let."""
+"""Pipelines: a YAML file declares source, steps and sinks, and Spark runs it as a batch or a
+stream.
+"""

@@ -1,6 +1,6 @@
-"""A pipeline whose source has an end: each sink is written, one after the other, and that is all.
+"""Runs a pipeline whose source is finite: writes its sinks one after another.
 
-A write that is stopped has not happened: nothing is kept of how far it was, so it counts as a failure.
+A stopped write counts as a failure, because its progress is not kept.
 """
 
 from __future__ import annotations
@@ -11,33 +11,34 @@ from typing import TYPE_CHECKING, Final
 
 from orbitmq.spark.pipeline import sinks
 from orbitmq.spark.pipeline.plan import SinkPlan
-from orbitmq.spark.pipeline.problems import PipelineFailed, sentence
-from orbitmq.spark.pipeline.progress import ROWS, Batch
-from orbitmq.spark.pipeline.reporting import Report
+from orbitmq.spark.pipeline.problems import PipelineFailedError, summarize_error
+from orbitmq.spark.pipeline.progress import ROWS, BatchProgress
+from orbitmq.spark.pipeline.reporting import RunReporter
 from orbitmq.spark.pipeline.status import State
 from orbitmq.spark.pipeline.stopping import StopRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 
 
 class BatchRun:
-    """The writes of one run."""
+    """Writes the sinks of one run."""
 
-    def __init__(self, spark: SparkSession, report: Report, stop: StopRequest) -> None:
+    def __init__(self, spark: SparkSession, report: RunReporter, stop: StopRequest) -> None:
         self._spark = spark
         self._report = report
         self._stop = stop
 
     def run(self, plans: Iterable[SinkPlan]) -> State:
+        """Write all sinks and return the final state."""
         for plan in plans:
             self._write(plan)
         return State.FINISHED
 
     def _write(self, plan: SinkPlan) -> None:
-        """Write in a thread of its own, so that somebody listens meanwhile."""
+        """Write one sink in a thread, so that stop requests are handled meanwhile."""
         from pyspark import InheritableThread
         from pyspark.sql import Observation
 
@@ -45,7 +46,9 @@ class BatchRun:
 
         def work() -> None:
             try:
-                sinks.write(sinks.counted(plan.rows, count), plan.sink, self._report.observer.rows)
+                sinks.write(
+                    sinks.with_row_count(plan.rows, count), plan.sink, self._report.observer.rows
+                )
             except Exception as error:
                 problems.append(error)
 
@@ -59,10 +62,26 @@ class BatchRun:
                 self._report.change(State.STOPPING)
                 self._spark.sparkContext.cancelAllJobs()
             self._report.tick()
-            thread.join(_LOOK_S)
+            thread.join(_POLL_S)
         if problems:
-            why = "it was stopped before it was written; run it again" if is_cancelled else sentence(problems[0])
-            raise PipelineFailed(f"{plan.sink.place}: sink {plan.sink.name}: {why}") from problems[0]
+            why = (
+                "stopped before the write was complete; run it again"
+                if is_cancelled
+                else summarize_error(problems[0])
+            )
+            raise PipelineFailedError(
+                f"{plan.sink.place}: sink {plan.sink.name}: {why}"
+            ) from problems[0]
         took_ms = max(1, round((time.monotonic() - began_s) * 1000))
         rows_out = int(count.get[ROWS])
-        self._report.batch(plan.sink.name, Batch(number=0, time_ms=began_ms, rows_in=None, rows_out=rows_out, took_ms=took_ms, lag=None))
+        self._report.batch(
+            plan.sink.name,
+            BatchProgress(
+                number=0,
+                time_ms=began_ms,
+                rows_in=None,
+                rows_out=rows_out,
+                took_ms=took_ms,
+                lag=None,
+            ),
+        )

@@ -1,7 +1,7 @@
-"""The pipeline file, read into values. Pure: Spark is not needed, and nobody is asked.
+"""Reads a pipeline file into values. Pure: needs no Spark and makes no connection.
 
-What only Spark can judge (schemas, conditions, queries) is taken as it is. Paths are those of the file's folder unless they are absolute:
-a pipeline is the same from wherever it is started.
+Schemas, conditions and queries are passed on unchecked: only Spark can judge them. Relative paths
+are relative to the file's folder, so a pipeline means the same wherever it is started.
 """
 
 from __future__ import annotations
@@ -14,9 +14,17 @@ from typing import Final
 
 from orbitmq.common.errors import ConfigurationError
 from orbitmq.spark.pipeline import document
-from orbitmq.spark.pipeline.document import Block, Entry
-from orbitmq.spark.pipeline.format_options import check_source, located, options_of
-from orbitmq.spark.pipeline.model import COMMIT_LOG, PARQUET, ROCKETMQ, SOURCES, STREAMS, Pipeline, Source
+from orbitmq.spark.pipeline.document import YamlEntry, YamlTable
+from orbitmq.spark.pipeline.format_options import check_source, options_of, resolve_path
+from orbitmq.spark.pipeline.model import (
+    COMMIT_LOG,
+    PARQUET,
+    ROCKETMQ,
+    SOURCES,
+    STREAMS,
+    Pipeline,
+    SourceSpec,
+)
 from orbitmq.spark.pipeline.sink_definition import sinks
 from orbitmq.spark.pipeline.step_definition import steps
 
@@ -25,20 +33,35 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _SECTION: Final = re.compile(r"^(source|sinks)\s*:", re.MULTILINE)
 
 
-def load(file: Path, settings: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Pipeline:
-    """The pipeline of a file; ConfigurationError with file, line and what to do about whatever is wrong."""
+def load(
+    file: Path, settings: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> Pipeline:
+    """Return the pipeline of a file; raises ConfigurationError with file, line and remedy for any
+    mistake.
+    """
     environment = os.environ if environment is None else environment
     root = document.load(file, settings).block(_KEYS)
     folder = file.absolute().parent
-    source = _source(root.need("source", "where rows come from, as source: {format: rocketmq, options: {…}}"), folder, environment)
+    source = _source(
+        root.need(
+            "source", "where rows come from, for example source: {format: rocketmq, options: {…}}"
+        ),
+        folder,
+        environment,
+    )
     is_stream = source.format in STREAMS
     listed = root.get("steps")
     return Pipeline(
-        name=_name(root.need("name", "what the pipeline is called")),
+        name=_name(root.need("name", "the name of the pipeline")),
         file=file,
         source=source,
         steps=steps(listed.items(), is_stream) if listed is not None else (),
-        sinks=sinks(root.need("sinks", "where rows go, as a list of them").items(), source, folder, environment),
+        sinks=sinks(
+            root.need("sinks", "a list of where rows go").items(),
+            source,
+            folder,
+            environment,
+        ),
         interval_ms=_interval_ms(root.get("trigger")),
         checkpoint=_checkpoint(root, is_stream, folder, environment),
         conf=options_of(root.get("conf"), environment),
@@ -46,7 +69,9 @@ def load(file: Path, settings: Sequence[str] = (), environment: Mapping[str, str
 
 
 def is_pipeline(file: Path) -> bool:
-    """Whether a file means to be a pipeline: other YAML lies in the same folders, and a mistake in a pipeline has to be told."""
+    """Return whether a file is meant as a pipeline: its folder may hold other YAML files, but
+    mistakes in a pipeline must be reported.
+    """
     try:
         return {"source", "sinks"} <= set(document.load(file).table())
     except ConfigurationError:
@@ -57,45 +82,63 @@ def is_pipeline(file: Path) -> bool:
         return False
 
 
-def _name(entry: Entry) -> str:
+def _name(entry: YamlEntry) -> str:
     name = entry.text()
     if not _NAME.fullmatch(name):
-        raise entry.problem(f"name is {name!r}, and has to be of letters, digits and . _ - only, 100 at most")
+        raise entry.problem(
+            f"name is {name!r} but must have at most 100 letters, digits and characters of . _ -"
+        )
     return name
 
 
-def _source(entry: Entry, folder: Path, environment: Mapping[str, str]) -> Source:
+def _source(entry: YamlEntry, folder: Path, environment: Mapping[str, str]) -> SourceSpec:
     kind = entry.table().get("format")
     form = kind.choice(SOURCES) if kind is not None else ""
     has_path = form in (COMMIT_LOG, PARQUET)
-    block = entry.block(("format", "options") if form and not has_path else ("format", "path", "options"), form)
+    block = entry.block(
+        ("format", "options") if form and not has_path else ("format", "path", "options"), form
+    )
     block.need("format", f"one of {', '.join(SOURCES)}")
     options = options_of(block.get("options"), environment)
     if has_path:
-        options["path"] = located(block.need("path", "the folder to read"), folder, environment, is_list=form == COMMIT_LOG)
+        options["path"] = resolve_path(
+            block.need("path", "the folder to read"),
+            folder,
+            environment,
+            is_list=form == COMMIT_LOG,
+        )
     if form in (ROCKETMQ, COMMIT_LOG):
         check_source(entry, form, options)
-    return Source(format=form, options=options, place=entry.place)
+    return SourceSpec(format=form, options=options, place=entry.place)
 
 
-def _interval_ms(entry: Entry | None) -> int | None:
-    """How often a batch begins, 0 for as soon as there is something; None to read what is there, and end."""
+def _interval_ms(entry: YamlEntry | None) -> int | None:
+    """Return the trigger interval, 0 for as soon as possible; None to read what is there
+    and end.
+    """
     if entry is None:
         return 0
     block = entry.block(("processingTime", "availableNow"))
     interval, once = block.get("processingTime"), block.get("availableNow")
     if (interval is None) == (once is None):
-        raise block.problem("trigger has to be processingTime, as 5 seconds, or availableNow: true")
+        raise block.problem(
+            "trigger must be processingTime, for example 5 seconds, or availableNow: true"
+        )
     if once is not None:
         if not once.flag():
-            raise once.problem("trigger.availableNow is false; leave it out, or write processingTime")
+            raise once.problem("trigger.availableNow is false; leave it out, or use processingTime")
         return None
-    assert interval is not None, "one of them is there"
+    assert interval is not None, "one of them is given"
     return interval.duration_ms()
 
 
-def _checkpoint(root: Block, is_stream: bool, folder: Path, environment: Mapping[str, str]) -> str:
+def _checkpoint(
+    root: YamlTable, is_stream: bool, folder: Path, environment: Mapping[str, str]
+) -> str:
     entry = root.get("checkpoint")
     if entry is None and is_stream:
-        raise root.problem("the file has no checkpoint: the folder that keeps how far the pipeline is, as out/checkpoint")
-    return "" if entry is None else located(entry, folder, environment)
+        raise root.problem(
+            "the file has no checkpoint: a folder for the progress of the pipeline, for example"
+            " out/checkpoint"
+        )
+    return "" if entry is None else resolve_path(entry, folder, environment)

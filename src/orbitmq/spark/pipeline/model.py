@@ -1,4 +1,6 @@
-"""What a pipeline is, as values. `place` is where in the file, or on the command line, something was said: problems are told with it."""
+"""The parts of a pipeline as values. `place` is their position in the file or on the command line,
+for errors.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,15 @@ COMMIT_LOG: Final = "rocketmq-commitlog"
 PARQUET: Final = "parquet"
 RATE: Final = "rate"
 CONSOLE: Final = "console"
-STREAMS: Final = (ROCKETMQ, RATE)  # the sources that have no end
+STREAMS: Final = (ROCKETMQ, RATE)  # infinite sources
 SOURCES: Final = (ROCKETMQ, COMMIT_LOG, PARQUET, RATE)
 SINKS: Final = (ROCKETMQ, PARQUET, CONSOLE)
-DATE: Final = "date"  # the column that a Parquet sink makes itself, from a time
-STORED: Final = "storeTimestamp"  # the time that every message has, and that goes forward within a queue
+DATE: Final = "date"  # the column that a Parquet sink derives from a time
+STORED: Final = "storeTimestamp"  # set in every message, and increasing within a queue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SourceSpec:
     """Where rows come from."""
 
     format: str
@@ -30,17 +32,17 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonStep:
-    """A column of JSON texts becomes columns."""
+    """Parses a column of JSON strings into columns."""
 
     schema: str
     column: str
-    malformed: str  # keep: its columns are null; drop; fail
+    malformed: str  # keep (with null columns), drop or fail
     place: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterStep:
-    """Rows that do not fulfil a condition go."""
+    """Keeps rows that match a condition."""
 
     condition: str
     place: str
@@ -48,21 +50,21 @@ class FilterStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DedupStep:
-    """Of rows with the same keys that are not further apart than so much, the first stays."""
+    """Keeps the first of rows with the same keys within `within_ms`."""
 
     keys: tuple[str, ...]
     within_ms: int
     time: str
-    watermark_ms: int  # how late a row may come
+    watermark_ms: int  # maximum lateness of a row
     place: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowStep:
-    """Rows are aggregated by windows of time."""
+    """Aggregates rows by time windows."""
 
     time: str
-    watermark_ms: int | None  # None only where everything is read at once
+    watermark_ms: int | None  # None only in a batch
     size_ms: int
     slide_ms: int
     group_by: tuple[str, ...]
@@ -72,68 +74,84 @@ class WindowStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlStep:
-    """A query over what there is so far, which is called `input`."""
+    """Runs a query over the rows so far, which are called `input`."""
 
     query: str
     place: str
 
 
 Step = JsonStep | FilterStep | DedupStep | WindowStep | SqlStep
-STEP_NAMES: Final[Mapping[type, str]] = {JsonStep: "json", FilterStep: "filter", DedupStep: "dedup", WindowStep: "window", SqlStep: "sql"}
+STEP_NAMES: Final[Mapping[type, str]] = {
+    JsonStep: "json",
+    FilterStep: "filter",
+    DedupStep: "dedup",
+    WindowStep: "window",
+    SqlStep: "sql",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sink:
-    """Where rows go. What does not concern its format is empty."""
+class SinkSpec:
+    """Where rows go. Fields that do not apply to its format are empty."""
 
-    name: str  # of its query, its checkpoint and its consumer group
+    name: str  # also of its query, checkpoint and consumer group
     format: str
     options: Mapping[str, str]
     path: str = ""
     partition_by: tuple[str, ...] = ()
-    date_of: str | None = None  # the column that `date` is taken from
+    date_of: str | None = None  # the column from which `date` is derived
     mode: str
-    rows: int = 0  # how many of a batch a console shows
+    rows: int = 0  # rows per batch that a console shows
     place: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """A whole file."""
+    """A pipeline file."""
 
     name: str
     file: Path
-    source: Source
+    source: SourceSpec
     steps: tuple[Step, ...]
-    sinks: tuple[Sink, ...]
-    interval_ms: int | None  # between batches; None: read what is there, and end
-    checkpoint: str  # a folder or an address; each sink has its own in it
+    sinks: tuple[SinkSpec, ...]
+    interval_ms: int | None  # between batches; None: read what is there and end
+    checkpoint: str  # path or URI; each sink has a subfolder
     conf: Mapping[str, str]
 
     @property
     def is_stream(self) -> bool:
+        """Whether the source is infinite."""
         return self.source.format in STREAMS
 
     @property
     def status_file(self) -> Path:
-        """Beside the checkpoint, or beside the file when the checkpoint is not on this machine."""
+        """The status file: next to the checkpoint, or next to the pipeline file if the checkpoint
+        is remote.
+        """
         folder = local_folder(self.checkpoint)
-        return self.file.with_suffix(".status.json") if folder is None else folder.with_name(f"{folder.name}.status.json")
+        return (
+            self.file.with_suffix(".status.json")
+            if folder is None
+            else folder.with_name(f"{folder.name}.status.json")
+        )
 
-    def source_of(self, sink: Sink) -> Source:
-        """The source as it is read for one sink: each has a consumer group of its own, since each goes its own pace."""
+    def source_of(self, sink: SinkSpec) -> SourceSpec:
+        """Return the source as one sink reads it: each sink has its own consumer group, because
+        each progresses on its own.
+        """
         names = [name for name in self.source.options if name.lower() == "consumergroup"]
         if not names or len(self.sinks) == 1:
             return self.source
         options = {**self.source.options, names[0]: f"{self.source.options[names[0]]}-{sink.name}"}
-        return Source(format=self.source.format, options=options, place=self.source.place)
+        return SourceSpec(format=self.source.format, options=options, place=self.source.place)
 
-    def checkpoint_of(self, sink: Sink) -> str:
+    def checkpoint_of(self, sink: SinkSpec) -> str:
+        """Return the checkpoint of one sink."""
         return f"{self.checkpoint.rstrip('/')}/{sink.name}"
 
 
 def local_folder(location: str) -> Path | None:
-    """A location as a path of this machine; None for one elsewhere, and for none at all."""
+    """Return a location as a local path; None if it is remote or empty."""
     if location.startswith("file:"):
         return Path("/" + location.removeprefix("file:").lstrip("/"))
     return Path(location) if location and "://" not in location else None

@@ -1,7 +1,9 @@
-"""Which columns of its source a pipeline uses at all: Spark leaves none out for a source in Python, and each that is read costs.
+"""Finds the columns of the source that a pipeline uses: Spark does not prune columns of a Python
+source, and each one read costs time.
 
-A column is used when any part of Spark's optimized plan refers to it, or when it is part of the result. Where a part has several inputs
-(unions go by position) everything that goes into it counts as used.
+A column is used if any node of Spark's optimized plan refers to it, or if it is part of the result.
+Of a node with several inputs, such as a union, which matches columns by position, all inputs count
+as used.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def used_columns(result: DataFrame, known: Collection[str]) -> list[str]:
-    """Those of `known`, in their order, that `result` is made of; none when rows are only counted."""
+    """Return those of `known`, in their order, that `result` depends on; none if rows are only
+    counted.
+    """
     state = result.sparkSession._jsparkSession.sessionState()
     plan = state.optimizer().execute(result._jdf.queryExecution().analyzed())
     used = set(_attributes(plan.outputSet()))
@@ -38,10 +42,10 @@ def _nodes(plan: Any) -> Iterator[Any]:
 
 
 def _attributes(found: Any) -> dict[int, str]:
-    """Names by what Spark tells columns of one name apart with."""
+    """Return names by the expression ids that distinguish columns of the same name."""
     return {attribute.exprId().id(): attribute.name() for attribute in _each(found.toSeq())}
 
 
 def _each(sequence: Any) -> Iterator[Any]:
-    """The members of a sequence of Scala's."""
+    """Iterate over a Scala sequence."""
     return (sequence.apply(number) for number in range(sequence.size()))

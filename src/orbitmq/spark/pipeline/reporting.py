@@ -1,4 +1,4 @@
-"""What a run says of itself while it runs: to whoever watches, and to the status file."""
+"""Reports the status of a run to an observer and to the status file."""
 
 from __future__ import annotations
 
@@ -6,51 +6,59 @@ import time
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from orbitmq.spark.pipeline.progress import Batch
+from orbitmq.spark.pipeline.progress import BatchProgress
 from orbitmq.spark.pipeline.status import State, Status, StatusFile
 
-_APART_S: Final = 1.0  # how often the file is written at most
-_HEARTBEAT_S: Final = 10.0  # and at least
+_INTERVAL_S_MIN: Final = 1.0  # between writes of the file after changes
+_HEARTBEAT_S: Final = 10.0  # between writes without changes
 
 
-class Observer(Protocol):
-    """Whoever watches. `rows` is called by threads of Spark's."""
+class RunObserver(Protocol):
+    """Receives the status, batches and rows of a run. Spark's threads call `rows`."""
 
     def status(self, status: Status) -> None: ...
 
-    def batch(self, sink: str, batch: Batch) -> None: ...
+    def batch(self, sink: str, batch: BatchProgress) -> None: ...
 
-    def rows(self, sink: str, number: int, columns: list[str], rows: list[tuple[Any, ...]]) -> None: ...
+    def rows(
+        self, sink: str, number: int, columns: list[str], rows: list[tuple[Any, ...]]
+    ) -> None: ...
 
 
-class Report:
-    """The status of one run."""
+class RunReporter:
+    """Keeps and publishes the status of one run."""
 
-    def __init__(self, status: Status, file: StatusFile, observer: Observer) -> None:
+    def __init__(self, status: Status, file: StatusFile, observer: RunObserver) -> None:
         self.status = status
         self.observer = observer
         self._file = file
         self._written_s = 0.0
         self._is_written = False
 
-    def change(self, state: State, *, ui: str | None = None, master: str = "", problem: str | None = None) -> None:
-        """Say that the run is about something else now."""
+    def change(
+        self, state: State, *, ui: str | None = None, master: str = "", problem: str | None = None
+    ) -> None:
+        """Report a new state of the run."""
         status = self.status
-        self.status = replace(status, state=state, ui=ui or status.ui, master=master or status.master, problem=problem)
+        self.status = replace(
+            status, state=state, ui=ui or status.ui, master=master or status.master, problem=problem
+        )
         self._write()
 
-    def batch(self, sink: str, batch: Batch) -> None:
-        """Say that a batch is done, or that there is none to do."""
-        sinks = tuple(each.after(batch) if each.sink == sink else each for each in self.status.sinks)
+    def batch(self, sink: str, batch: BatchProgress) -> None:
+        """Report a finished batch, or that there is none to do."""
+        sinks = tuple(
+            each.after(batch) if each.sink == sink else each for each in self.status.sinks
+        )
         self.status = replace(self.status, sinks=sinks)
         self._is_written = False
         if not batch.is_idle:
             self.observer.batch(sink, batch)
 
     def tick(self) -> None:
-        """Write down what was said since the last time, if that is long enough ago."""
-        apart_s = _HEARTBEAT_S if self._is_written else _APART_S
-        if time.monotonic() - self._written_s >= apart_s:
+        """Write the status file if it is due."""
+        interval_s = _HEARTBEAT_S if self._is_written else _INTERVAL_S_MIN
+        if time.monotonic() - self._written_s >= interval_s:
             self._write()
         else:
             self.observer.status(self.status)

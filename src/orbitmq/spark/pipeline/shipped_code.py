@@ -1,9 +1,10 @@
-"""Our code on the machines of a cluster, which have Spark and a Python with Arrow, and nothing of ours.
+"""Ships OrbitMQ's code to the machines of a cluster, which have Spark and a Python with Arrow only.
 
-The package goes along with its compiled kernels, as an archive that Spark unpacks beside whatever else it sends, where its Pythons look for
-modules: an import of compiled code needs a file. A Python that the kernels were not compiled for runs their sources. Those need the module
-`cython`, of which a few files go along. Pythons that Spark starts beside its driver do not look there when they serve a stream; they find
-the code where it is.
+The package is sent with its compiled kernels, as an archive that Spark unpacks into the import path
+of its workers: compiled code can only be imported from a file. A Python that the kernels were not
+compiled for runs their sources; these need the module `cython`, a few files of which are sent
+along. Workers next to the driver that serve a stream do not use that path; they import the code in
+place.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ _CYTHON: Final = Path(cython.__file__)
 _CODE: Final = (".py", *EXTENSION_SUFFIXES)
 
 
-def ship(spark: SparkSession, folder: Path) -> None:
-    """Send our code, and make the formats known by way of it: those that Spark finds by itself it expects on every machine."""
-    from orbitmq.spark.commitlog_source import CommitLogSource
-    from orbitmq.spark.source import RocketmqSource
+def ship_code(spark: SparkSession, folder: Path) -> None:
+    """Send the code and register the formats from it: formats that Spark discovers itself must be
+    installed on every machine.
+    """
+    from orbitmq.spark.commitlog.source import CommitLogSource
+    from orbitmq.spark.source.data_source import RocketmqSource
 
     spark.sparkContext.addArchive(f"{package_archive(folder)}#{_PACKAGE}")
     spark.sparkContext.addPyFile(str(cython_archive(folder)))
@@ -39,22 +42,34 @@ def ship(spark: SparkSession, folder: Path) -> None:
     spark.dataSource.register(CommitLogSource)
 
 
-def show_here(folder: Path) -> None:
-    """Let Pythons that Spark starts on this machine find our code, and nothing else that this one has. To be called before Spark starts."""
+def expose_code_locally(folder: Path) -> None:
+    """Let Python workers on this machine import the code, but no other package of this Python. Must
+    be called before Spark starts.
+    """
     for module in (Path(orbitmq.__file__).parent, _CYTHON, Path(Cython.__file__).parent):
         (folder / module.name).symlink_to(module)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(folder), os.environ.get("PYTHONPATH")))
+    )
 
 
 def package_archive(folder: Path) -> Path:
-    """The modules of the package, to be unpacked into a folder of its name."""
+    """Archive the modules of the package, to be unpacked into a folder of its name."""
     root = Path(orbitmq.__file__).parent
-    return _archive(folder / f"{_PACKAGE}.zip", root, (file for file in sorted(root.rglob("*")) if file.name.endswith(_CODE)))
+    return _archive(
+        folder / f"{_PACKAGE}.zip",
+        root,
+        (file for file in sorted(root.rglob("*")) if file.name.endswith(_CODE)),
+    )
 
 
 def cython_archive(folder: Path) -> Path:
-    """What annotations of kernels mean to Python itself."""
-    return _archive(folder / "cython.zip", _CYTHON.parent, (_CYTHON, Path(Cython.__file__), Path(Cython.Shadow.__file__)))
+    """Archive the part of Cython that interpreted kernels import."""
+    return _archive(
+        folder / "cython.zip",
+        _CYTHON.parent,
+        (_CYTHON, Path(Cython.__file__), Path(Cython.Shadow.__file__)),
+    )
 
 
 def _archive(target: Path, root: Path, files: Iterable[Path]) -> Path:

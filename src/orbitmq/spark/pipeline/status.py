@@ -1,7 +1,8 @@
-"""What a pipeline does, in a small file that anybody may read while it runs and afterwards.
+"""The status of a pipeline, in a small file that can be read while it runs and afterwards.
 
-The file is replaced as a whole. Beside it lies a lock that the running process holds: so no two run one pipeline on one checkpoint, and one
-that was killed is told from one that runs, whatever its file says.
+The file is replaced atomically. The running process holds a lock file next to it, so that no two
+processes run one pipeline on one checkpoint, and a killed run is recognized whatever its status
+file says.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from pathlib import Path
 from typing import Any
 
 from orbitmq.common import atomic_file
-from orbitmq.common.errors import AlreadyExists, ConfigurationError, file_cause
-from orbitmq.spark.pipeline.progress import Batch, SinkProgress
+from orbitmq.common.errors import AlreadyExistsError, ConfigurationError, file_cause
+from orbitmq.spark.pipeline.progress import BatchProgress, SinkProgress
 
 
 class State(StrEnum):
-    """What a pipeline is about."""
+    """The state of a pipeline."""
 
     NEVER_RAN = "never ran"
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
-    STOPPED = "stopped"  # because somebody said so
-    FINISHED = "finished"  # there was nothing left to read
+    STOPPED = "stopped"  # by a signal
+    FINISHED = "finished"  # everything was read
     FAILED = "failed"
-    KILLED = "killed"  # it ended without saying so; never in the file
+    KILLED = "killed"  # ended without a final status; never in the file
 
 
 _OVER = (State.NEVER_RAN, State.STOPPED, State.FINISHED, State.FAILED)
@@ -38,14 +39,14 @@ _OVER = (State.NEVER_RAN, State.STOPPED, State.FINISHED, State.FAILED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """One run of a pipeline, as far as it is."""
+    """The status of one run."""
 
     name: str
     state: State
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
     master: str = ""
-    ui: str | None = None  # where Spark shows what it does
+    ui: str | None = None  # address of Spark's UI
     started_ms: int
     updated_ms: int
     problem: str | None = None
@@ -56,22 +57,22 @@ class Status:
 
     @classmethod
     def from_json(cls, data: bytes) -> Status:
-        """What `to_json` made; ValueError when it is something else."""
+        """Parse the output of `to_json`; raises ValueError if it is malformed."""
         try:
             found: dict[str, Any] = json.loads(data)
             sinks = tuple(_sink(each) for each in found.pop("sinks"))
             return cls(**{**found, "state": State(found["state"]), "sinks": sinks})
         except (TypeError, KeyError) as problem:
-            raise ValueError(f"it is no status: {problem}") from problem
+            raise ValueError(f"not a status: {problem}") from problem
 
 
 def _sink(found: dict[str, Any]) -> SinkProgress:
     last = found.pop("last")
-    return SinkProgress(**found, last=None if last is None else Batch(**last))
+    return SinkProgress(**found, last=None if last is None else BatchProgress(**last))
 
 
 class StatusFile:
-    """The file and the lock of one pipeline."""
+    """The status file and lock of one pipeline."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -79,37 +80,44 @@ class StatusFile:
         self._lock: int | None = None
 
     def acquire(self) -> None:
-        """Be the one who runs the pipeline, until `release`; AlreadyExists when somebody is."""
+        """Lock the pipeline until `release`; raises AlreadyExistsError if another process holds the
+        lock.
+        """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as problem:
             raise ConfigurationError(
-                f"{problem.filename} cannot be written, where the pipeline keeps its status: {file_cause(problem)}"
+                f"the status file {problem.filename} cannot be written: {file_cause(problem)}"
             ) from problem
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as problem:
             os.close(descriptor)
             status = self._read()
-            who = f"process {status.pid} on {status.host}" if status is not None else "another process"
-            raise AlreadyExists(
-                f"the pipeline runs already, in {who}; stop that first, or give this one a checkpoint of its own ({self._path})"
+            who = (
+                f"process {status.pid} on {status.host}"
+                if status is not None
+                else "another process"
+            )
+            raise AlreadyExistsError(
+                f"the pipeline is already running in {who}; stop that first, or use another"
+                f" checkpoint ({self._path})"
             ) from problem
         self._lock = descriptor
 
     def release(self) -> None:
-        """Let others run it."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def write(self, status: Status) -> None:
-        """Say what the pipeline does now."""
+        """Write the current status."""
         atomic_file.write(self._path, status.to_json(), keep_backup=False)
 
     def read(self) -> Status | None:
-        """What it does, or did last; None when it never ran here."""
+        """Return the current or last status; None if the pipeline never ran here."""
         status = self._read()
         if status is None or status.state in _OVER or self._is_held():
             return status
@@ -119,9 +127,13 @@ class StatusFile:
         try:
             status, why_not = atomic_file.read_checked(self._path, Status.from_json)
         except OSError as problem:
-            raise ConfigurationError(f"{self._path} cannot be read: {file_cause(problem)}") from problem
+            raise ConfigurationError(
+                f"{self._path} cannot be read: {file_cause(problem)}"
+            ) from problem
         if why_not not in (None, "missing", "empty"):
-            raise ConfigurationError(f"{self._path} is {why_not}; delete it: the next run writes it anew")
+            raise ConfigurationError(
+                f"{self._path} is {why_not}; delete it: the next run creates it again"
+            )
         return status
 
     def _is_held(self) -> bool:

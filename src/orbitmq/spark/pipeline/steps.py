@@ -1,7 +1,8 @@
-"""Steps on rows, as Spark does them: on a stream, or on everything at once.
+"""Applies the steps of a pipeline with Spark, to a stream or a batch.
 
-Spark follows one event time in a query, with one bound for lateness, and drops repeats for as long as that bound says: it takes that from a
-mark on the column of time. Where a window has a bound of its own, the mark says `within` to the step that drops repeats.
+Spark tracks one event time per query, with one watermark delay, and drops duplicates within that
+delay: it reads it from metadata of the time column. If a window has its own delay, that metadata
+passes `within` to the dedup step.
 """
 
 from __future__ import annotations
@@ -9,27 +10,37 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from orbitmq.spark.pipeline.model import STEP_NAMES, DedupStep, FilterStep, JsonStep, SqlStep, Step, WindowStep
-from orbitmq.spark.pipeline.problems import told_at
+from orbitmq.spark.pipeline.model import (
+    STEP_NAMES,
+    DedupStep,
+    FilterStep,
+    JsonStep,
+    SqlStep,
+    Step,
+    WindowStep,
+)
+from orbitmq.spark.pipeline.problems import located_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-INPUT: Final = "input"  # what queries call the rows so far
-_DELAY: Final = "spark.watermarkDelayMs"  # Spark's mark on a column of event time
+INPUT: Final = "input"  # the name of the rows in queries
+_DELAY: Final = "spark.watermarkDelayMs"  # column metadata of Spark
 _PARSED: Final = "__parsed"
 _MALFORMED: Final = "__malformed"
 _BEFORE: Final = "__before"
 
 
-def applied(rows: DataFrame, steps: tuple[Step, ...]) -> DataFrame:
-    """The rows after all steps; ConfigurationError with the step and its line when Spark refuses one."""
-    return reduce(_applied, enumerate(steps, 1), rows)
+def apply_steps(rows: DataFrame, steps: tuple[Step, ...]) -> DataFrame:
+    """Return the rows after all steps; raises ConfigurationError with the step and its line if
+    Spark refuses one.
+    """
+    return reduce(_apply_step, enumerate(steps, 1), rows)
 
 
-def _applied(rows: DataFrame, numbered: tuple[int, Step]) -> DataFrame:
+def _apply_step(rows: DataFrame, numbered: tuple[int, Step]) -> DataFrame:
     number, step = numbered
-    with told_at(step.place, f"step {number} ({STEP_NAMES[type(step)]})"):
+    with located_errors(step.place, f"step {number} ({STEP_NAMES[type(step)]})"):
         match step:
             case JsonStep():
                 return _json(rows, step)
@@ -44,22 +55,35 @@ def _applied(rows: DataFrame, numbered: tuple[int, Step]) -> DataFrame:
 
 
 def _json(rows: DataFrame, step: JsonStep) -> DataFrame:
-    """A field takes the place of a column of its name; the others stay."""
+    """Parse JSON; a field replaces a column of its name, other columns stay."""
     import pyspark.sql.functions as fn
     from pyspark.sql.types import StringType, StructField, StructType
 
     schema = StructType.fromDDL(step.schema)
-    assert isinstance(schema, StructType), "a list of columns is one"
-    options = {"mode": "FAILFAST" if step.malformed == "fail" else "PERMISSIVE", "columnNameOfCorruptRecord": _MALFORMED}
-    wanted = StructType([*schema.fields, StructField(_MALFORMED, StringType())]) if step.malformed == "drop" else schema
-    parsed = rows.withColumn(_PARSED, fn.from_json(fn.col(step.column).cast("string"), wanted, options))
+    assert isinstance(schema, StructType), "a list of columns is a struct"
+    options = {
+        "mode": "FAILFAST" if step.malformed == "fail" else "PERMISSIVE",
+        "columnNameOfCorruptRecord": _MALFORMED,
+    }
+    wanted = (
+        StructType([*schema.fields, StructField(_MALFORMED, StringType())])
+        if step.malformed == "drop"
+        else schema
+    )
+    parsed = rows.withColumn(
+        _PARSED, fn.from_json(fn.col(step.column).cast("string"), wanted, options)
+    )
     if step.malformed == "drop":
         parsed = parsed.filter(fn.col(_PARSED).isNotNull() & fn.col(_PARSED)[_MALFORMED].isNull())
-    return parsed.withColumns({field.name: fn.col(_PARSED)[field.name] for field in schema.fields}).drop(_PARSED)
+    return parsed.withColumns(
+        {field.name: fn.col(_PARSED)[field.name] for field in schema.fields}
+    ).drop(_PARSED)
 
 
 def _dedup_stream(rows: DataFrame, step: DedupStep) -> DataFrame:
-    marked = _followed(rows, step.time, step.watermark_ms).withMetadata(step.time, {_DELAY: step.within_ms})
+    marked = _with_watermark(rows, step.time, step.watermark_ms).withMetadata(
+        step.time, {_DELAY: step.within_ms}
+    )
     return marked.dropDuplicatesWithinWatermark(list(step.keys))
 
 
@@ -69,14 +93,18 @@ def _dedup_all(rows: DataFrame, step: DedupStep) -> DataFrame:
 
     before = fn.lag(step.time).over(Window.partitionBy(*step.keys).orderBy(step.time))
     apart_us = fn.unix_micros(step.time) - fn.unix_micros(_BEFORE)
-    return rows.withColumn(_BEFORE, before).filter(fn.col(_BEFORE).isNull() | (apart_us > step.within_ms * 1000)).drop(_BEFORE)
+    return (
+        rows.withColumn(_BEFORE, before)
+        .filter(fn.col(_BEFORE).isNull() | (apart_us > step.within_ms * 1000))
+        .drop(_BEFORE)
+    )
 
 
 def _window(rows: DataFrame, step: WindowStep) -> DataFrame:
     import pyspark.sql.functions as fn
 
     if rows.isStreaming and step.watermark_ms is not None:
-        rows = _followed(rows, step.time, step.watermark_ms)
+        rows = _with_watermark(rows, step.time, step.watermark_ms)
     window = fn.window(step.time, _interval(step.size_ms), _interval(step.slide_ms))
     results = [fn.expr(text).alias(name) for name, text in step.aggregate.items()]
     return rows.groupBy(window, *step.group_by).agg(*results)
@@ -84,7 +112,7 @@ def _window(rows: DataFrame, step: WindowStep) -> DataFrame:
 
 def _sql(rows: DataFrame, step: SqlStep) -> DataFrame:
     spark = rows.sparkSession
-    # A statement that is no query would be done at once, by whoever only looks at the pipeline.
+    # A statement other than a query would run at once, even if the pipeline is only inspected.
     spark._jsparkSession.sessionState().sqlParser().parseQuery(step.query)
     rows.createOrReplaceTempView(INPUT)
     try:
@@ -93,10 +121,10 @@ def _sql(rows: DataFrame, step: SqlStep) -> DataFrame:
         spark.catalog.dropTempView(INPUT)
 
 
-def _followed(rows: DataFrame, time: str, late_ms: int) -> DataFrame:
-    """Rows whose event time Spark follows; it may be told once in a query."""
-    is_followed = any(_DELAY in field.metadata for field in rows.schema.fields)
-    return rows if is_followed else rows.withWatermark(time, _interval(late_ms))
+def _with_watermark(rows: DataFrame, time: str, late_ms: int) -> DataFrame:
+    """Return rows with a watermark on the event time, which a query may set only once."""
+    is_marked = any(_DELAY in field.metadata for field in rows.schema.fields)
+    return rows if is_marked else rows.withWatermark(time, _interval(late_ms))
 
 
 def _interval(length_ms: int) -> str:

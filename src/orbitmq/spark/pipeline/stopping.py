@@ -1,6 +1,7 @@
-"""Signals that ask a pipeline to stop: the first lets it finish its batch, the second does not.
+"""Stops a pipeline on signals: the first lets it finish its batch, the second does not.
 
-While a pipeline starts there is no batch to finish: then the first signal ends it at once, by an exception.
+While a pipeline starts there is no batch to finish: then the first signal ends it at once, by an
+exception.
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class StoppedEarly(BaseException):
-    """A signal that came before anything ran; no error, so that nobody takes it for one of Spark's."""
+    """Raised by a signal during start-up. Not an Exception, so that it is never handled as a Spark
+    error.
+    """
 
 
 class StopRequest:
-    """How often somebody said that the pipeline is to stop."""
+    """Counts requests to stop the pipeline."""
 
     def __init__(self) -> None:
         self.count = 0
         self._is_starting = False
 
     def request(self) -> None:
+        """Request a stop; raises StoppedEarly during start-up."""
         self.count += 1
         if self._is_starting:
             self._is_starting = False
@@ -34,17 +38,17 @@ class StopRequest:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """What is done in here may be left at any point."""
+        """Mark the block as start-up, which a stop may abort at any point."""
         self._is_starting = True
         try:
             yield
         finally:
             self._is_starting = False
-        self._listen()  # Spark has put a handler of its own in place
+        self._listen()  # Spark has installed its own handler
 
     @contextmanager
     def by_signal(self) -> Iterator[None]:
-        """SIGTERM and SIGINT ask, in the thread that may hear them."""
+        """Treat SIGTERM and SIGINT as stop requests in the block; only in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -1,1 +1,1 @@
-"""What looks at, checks and mends the files of a store that no broker has open."""
+"""Tools that inspect, check and repair the files of a store that no broker has open."""

@@ -1,4 +1,4 @@
-"""Keeps what a repair takes away: below `repair-<time>/` in the store, under the path it had.
+"""Keeps what a repair removes: below `repair-<time>/` in the store, under its original path.
 
 Invariant: nothing is changed or removed before its copy is durable.
 """
@@ -19,7 +19,7 @@ _CHUNK = 1 << 20
 
 
 class Backup:
-    """One repair's copies; the folder is made with the first of them."""
+    """The copies of one repair; the first creates the folder."""
 
     def __init__(self, directory: StoreDirectory, now_ms: int) -> None:
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_ms // 1000))
@@ -27,15 +27,19 @@ class Backup:
         self._directory = directory
         self._layer = OsFileLayer()
         if self.folder.exists():
-            raise StoreError(f"{self.folder} is there already: a repair began within this second; try again")
+            raise StoreError(
+                f"{self.folder} exists already: a repair began within this second; try again"
+            )
 
     def place(self, path: Path) -> Path:
-        """Where the copy of a file or folder of the store is kept."""
+        """Return where the copy of a file or folder of the store is kept."""
         relative = Path(self._directory.relative(path))
         return self.folder / (Path(*relative.parts[1:]) if relative.is_absolute() else relative)
 
     def move(self, path: Path) -> Path | None:
-        """Take a file, or a folder with all that is in it, out of the store; None when there is none."""
+        """Move a file, or a folder with its content, out of the store; return its place, None if it
+        does not exist.
+        """
         if not path.exists():
             return None
         place = self.place(path)
@@ -47,7 +51,7 @@ class Backup:
         return place
 
     def copy_range(self, path: Path, begin: int, end: int) -> Path:
-        """Keep the bytes [begin, end) of a file, in a file of their own that says in its name where they begin."""
+        """Copy the bytes [begin, end) of a file to a file whose name states where they begin."""
         place = self.place(path).with_name(f"{path.name}.from-{begin}")
         self._layer.make_folder(place.parent)
         with path.open("rb") as source, place.open("xb") as target:
@@ -62,6 +66,6 @@ class Backup:
         return place
 
     def put_back(self, path: Path) -> None:
-        """Give the store a copy of what was moved away from `path`."""
+        """Copy what was moved away from `path` back into the store."""
         self._layer.make_folder(path.parent)
         shutil.copytree(self.place(path), path)

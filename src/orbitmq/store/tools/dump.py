@@ -1,4 +1,4 @@
-"""Records of a store as rows: by their place in the log, by their queue, by a key."""
+"""Records of a store as rows: by log offset, by queue, by key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import base64
 from collections.abc import Iterable, Iterator
 from enum import Enum
 
-from orbitmq.common.errors import NotFound, OrbitError
+from orbitmq.common.errors import NotFoundError, OrbitError
+from orbitmq.common.slices import finish
 from orbitmq.message import hosts
 from orbitmq.message.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQUE_KEY
 from orbitmq.message.stored_message import StoredMessage
@@ -14,7 +15,7 @@ from orbitmq.store.batch_consume_queue import ENTRY as BATCH_ENTRY
 from orbitmq.store.consume_queue import ENTRY
 from orbitmq.store.entry_scan import FILLER_SIZE
 from orbitmq.store.index_file import IndexFile
-from orbitmq.store.log_gap import LogGap
+from orbitmq.store.log_resync import LogResync
 from orbitmq.store.open_files import OpenFiles
 from orbitmq.store.tools.directory import StoreDirectory
 from orbitmq.store.tools.log_records import LogRecords
@@ -37,7 +38,9 @@ class BodyForm(Enum):
 
 
 def from_log(directory: StoreDirectory, offset: int | None) -> Iterator[StoredMessage]:
-    """The messages of the log, from the record at an offset on; NotFound when none begins there."""
+    """Iterate over the messages of the log, from the record at an offset on; NotFoundError if none
+    begins there.
+    """
     if offset is None:
         for record in LogWalk(directory, lambda _bad: None):
             yield record.message()
@@ -45,14 +48,17 @@ def from_log(directory: StoreDirectory, offset: int | None) -> Iterator[StoredMe
     records = LogRecords(directory)
     try:
         if records.at(offset) is None:
-            run = next((run for run in records.runs if run.first_offset <= offset < run.end_offset), None)
+            run = next(
+                (run for run in records.runs if run.first_offset <= offset < run.end_offset), None
+            )
             if run is None:
-                raise NotFound(
-                    f"the log has no byte {offset}: it has {records.min} to {records.runs[-1].end_offset if records.runs else 0}"
+                raise NotFoundError(
+                    f"the log has no byte {offset}: it has {records.min} to"
+                    f" {records.runs[-1].end_offset if records.runs else 0}"
                 )
-            following = LogGap(run).behind(LogOffset(offset), 0).next_offset
-            hint = "none stands behind it" if following is None else f"the next one behind it is at {following}"
-            raise NotFound(f"no record begins at {offset} of the log: {hint}")
+            following = LogResync(run).find_next(LogOffset(offset), 0).next_offset
+            hint = "none follows" if following is None else f"the next one is at {following}"
+            raise NotFoundError(f"no record begins at {offset} of the log: {hint}")
     finally:
         records.close()
     for record in LogWalk(directory, lambda _bad: None, begin=LogOffset(offset)):
@@ -60,13 +66,20 @@ def from_log(directory: StoreDirectory, offset: int | None) -> Iterator[StoredMe
 
 
 def from_queue(directory: StoreDirectory, key: QueueKey, begin: int) -> Iterator[StoredMessage]:
-    """The messages of a queue, from an offset on; those of a batch one by one."""
+    """Iterate over the messages of a queue, from an offset on; those of a batch one by one."""
     folder, is_batch = directory.plain.get(key), False
     if folder is None:
         folder, is_batch = directory.batch.get(key), True
     if folder is None:
-        known = sorted(queue.queue_id for queue in {*directory.plain, *directory.batch} if queue.topic == key.topic)
-        raise NotFound(f"no queue {key.queue_id} of topic {key.topic}: " + (f"it has {known}" if known else "the store has no such topic"))
+        known = sorted(
+            queue.queue_id
+            for queue in {*directory.plain, *directory.batch}
+            if queue.topic == key.topic
+        )
+        raise NotFoundError(
+            f"no queue {key.queue_id} of topic {key.topic}: "
+            + (f"it has {known}" if known else "the store has no such topic")
+        )
     size = directory.batch_file_size if is_batch else directory.queue_file_size
     entry = BATCH_ENTRY if is_batch else ENTRY
     files = OpenFiles(directory.layer)
@@ -78,23 +91,30 @@ def from_queue(directory: StoreDirectory, key: QueueKey, begin: int) -> Iterator
             if length == FILLER_SIZE or length <= 0:
                 continue
             record = records.at(log_offset) if log_offset < records.end else None
-            if record is not None and (record.topic(), record.queue_id) == (key.topic.encode(), key.queue_id):
-                yield from (inner for inner in _opened(record.message()) if inner.queue_offset >= begin)
+            if record is not None and (record.topic(), record.queue_id) == (
+                key.topic.encode(),
+                key.queue_id,
+            ):
+                yield from (
+                    inner for inner in _opened(record.message()) if inner.queue_offset >= begin
+                )
     finally:
         files.close()
         records.close()
 
 
 def by_key(directory: StoreDirectory, key: str, topic: str | None) -> Iterator[StoredMessage]:
-    """The messages that have a key, or the unique key: by the index when the topic is known, else the whole log is gone over."""
-    if topic is not None and directory.index_shape is not None:
-        found: list[LogOffset] = []
+    """Iterate over the messages with a key or unique key: by the index if the topic is given and
+    the store was stopped cleanly, else by a scan of the log.
+    """
+    if topic is not None and directory.index_shape is not None and directory.is_clean:
+        found: dict[LogOffset, None] = {}
         for path in directory.index_files:
             if directory.layer.size(path) == directory.index_shape.file_size:
                 file = IndexFile.open(directory.layer, path, directory.index_shape)
-                file.query(topic, key, _HITS_MAX, 0, _FOREVER, found)
+                finish(file.query(topic, key, _HITS_MAX, 0, _FOREVER, found))
                 file.close()
-        candidates = _all_at(directory, sorted(set(found)))
+        candidates = _all_at(directory, sorted(found))
     else:
         candidates = (record.message() for record in LogWalk(directory, lambda _bad: None))
     for message in candidates:
@@ -103,7 +123,7 @@ def by_key(directory: StoreDirectory, key: str, topic: str | None) -> Iterator[S
 
 
 def row(message: StoredMessage, form: BodyForm) -> dict[str, object]:
-    """A message, as one row."""
+    """Return a message as one row."""
     properties = message.properties()
     found: dict[str, object] = {
         "offset": message.log_offset,
@@ -131,7 +151,7 @@ def row(message: StoredMessage, form: BodyForm) -> dict[str, object]:
 
 
 def body_text(message: StoredMessage, form: BodyForm) -> str:
-    """The body as a consumer gets it; as it is stored when it cannot be inflated."""
+    """Return the body as a consumer gets it, or as stored if it cannot be inflated."""
     try:
         body = message.inflated(_INFLATED_MAX).body
     except OrbitError:
@@ -152,13 +172,19 @@ def _all_at(directory: StoreDirectory, offsets: Iterable[int]) -> Iterator[Store
 
 
 def _opened(message: StoredMessage) -> list[StoredMessage]:
-    """The messages of a batch; the record itself where it is none, or cannot be taken apart."""
+    """Return the messages of a batch; the record itself if it is none, or cannot be split."""
     try:
-        return message.inflated(_INFLATED_MAX).inner_messages() if message.is_inner_batch else [message]
+        return (
+            message.inflated(_INFLATED_MAX).inner_messages()
+            if message.is_inner_batch
+            else [message]
+        )
     except OrbitError:
         return [message]
 
 
 def _has_key(message: StoredMessage, key: str) -> bool:
     properties = message.properties()
-    return key == properties.get(UNIQUE_KEY) or key in (properties.get(KEYS) or "").split(KEY_SEPARATOR)
+    return key == properties.get(UNIQUE_KEY) or key in (properties.get(KEYS) or "").split(
+        KEY_SEPARATOR
+    )

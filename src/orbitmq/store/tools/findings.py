@@ -1,4 +1,4 @@
-"""Findings: what a check says of a store, where it is, how bad that is, and what mends it.
+"""Findings: what a check reports about a store: where, how severe, and the remedy.
 
 Bounded: of one kind in one file the first few are kept, the others counted.
 """
@@ -10,41 +10,42 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-DETAILS_MAX = 20  # findings of one kind in one file that are kept one by one
+DETAILS_MAX = 20  # findings of one kind in one file kept one by one
 
 
 class Severity(Enum):
-    """How bad a finding is."""
+    """How severe a finding is."""
 
     NOTE = "note"  # nothing to do
-    DAMAGE = "damage"  # no message is lost by it: it can be mended from the log, or from a backup
-    LOSS = "loss"  # a message, or a setting, cannot be read any more
+    DAMAGE = "damage"  # no message is lost: it can be repaired from the log or a backup
+    LOSS = "loss"  # a message or a setting is unreadable
 
 
-class Action(Enum):
-    """What `repair` can do; the value says it of a target."""
+class RepairAction(Enum):
+    """What `repair` can do; the value describes it."""
 
     RESIZE_LOG_FILE = "give it the length of the others"
     MOVE_AWAY = "move it away"
     CUT_LOG = "cut the log here"
-    GIVE_UP_LOG = "cut the log before the damage"  # only when it is asked for
-    WRITE_BLANK = "write the blank that ends the file again"
-    REBUILD_QUEUE = "build the queue again from the log"
-    REBUILD_INDEX = "build the index again from the log"
+    GIVE_UP_LOG = "cut the log before the damage"  # only on request
+    WRITE_BLANK = "rewrite the blank that ends the file"
+    REBUILD_QUEUE = "rebuild the queue from the log"
+    REBUILD_INDEX = "rebuild the index from the log"
     RESTORE_CONFIG = "restore it from its backup"
-    RESTORE_BACKUP = "make the backup again"
-    WRITE_CHECKPOINT = "write the checkpoint anew"
+    RESTORE_BACKUP = "recreate the backup"
+    WRITE_CHECKPOINT = "rewrite the checkpoint"
+    ACCEPT_LOSS = "continue without the records that the log lacks"
 
 
 class Mend(NamedTuple):
-    """One thing to do to one target: a path below the root, or a log offset."""
+    """One repair of one target: a path below the root, or a log offset."""
 
-    action: Action
+    action: RepairAction
     target: str
 
 
 class Finding(NamedTuple):
-    """One thing that was found; `offset` is the byte of the file."""
+    """One finding; `offset` is the byte of the file."""
 
     severity: Severity
     kind: str
@@ -56,7 +57,7 @@ class Finding(NamedTuple):
 
 
 class Findings:
-    """All that was found, in its order."""
+    """All findings, in order."""
 
     def __init__(self) -> None:
         self._found: list[Finding] = []
@@ -64,7 +65,7 @@ class Findings:
         self._severities: Counter[Severity] = Counter()
 
     def add(self, finding: Finding) -> None:
-        """Keep the finding, or count it when there are enough of its kind."""
+        """Keep the finding, or count it if there are enough of its kind."""
         key = finding.kind, finding.file
         self._counts[key] += 1
         self._severities[finding.severity] += 1
@@ -72,7 +73,9 @@ class Findings:
             self._found.append(finding)
 
     def __iter__(self) -> Iterator[Finding]:
-        """The findings, and behind the last of a kind in a file how many more of it there are."""
+        """Iterate over the findings; the last of a kind in a file is followed by the number of
+        more.
+        """
         left = Counter({key: min(count, DETAILS_MAX) for key, count in self._counts.items()})
         for finding in self._found:
             yield finding
@@ -90,11 +93,11 @@ class Findings:
 
     @property
     def clean(self) -> bool:
-        """Whether there are notes at most."""
+        """Whether there are only notes."""
         return not self.count(Severity.DAMAGE) and not self.count(Severity.LOSS)
 
     def mends(self) -> list[tuple[Mend, str]]:
-        """What to do, each once, with what it is for."""
+        """Return the repairs, each once, with its reason."""
         wanted: dict[Mend, str] = {}
         for finding in self._found:
             if finding.mend is not None:

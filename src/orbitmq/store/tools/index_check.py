@@ -1,7 +1,8 @@
-"""Holds the index against the log: every key of every record has its entry, every entry its record, and the chains are whole.
+"""Compares the index with the log: every key of every record has its entry, every entry its record,
+and the chains are complete.
 
-Entries stand in the order of the log, so both are gone through once, side by side. Memory: the slots of one file. The key that tags are
-may be missing: 4.9 has none.
+Entries are in the order of the log, so both are read once, side by side. Memory: the slots of one
+file. The tags key may be missing: 4.9 has none.
 """
 
 from __future__ import annotations
@@ -21,26 +22,30 @@ from orbitmq.store.index import tags_key
 from orbitmq.store.index_file import IndexHeader, IndexShape
 from orbitmq.store.quarantine import BadBytes
 from orbitmq.store.tools.directory import StoreDirectory
-from orbitmq.store.tools.findings import Action, Finding, Findings, Mend, Severity
+from orbitmq.store.tools.findings import Finding, Findings, Mend, RepairAction, Severity
 from orbitmq.store.tools.log_walk import is_bad
 from orbitmq.store.tools.sizes import HEADER, INDEX_ENTRY
 
-REBUILD = "orbitmq store repair builds the index again from the log"
-START_REBUILDS = "the next start, or orbitmq store repair, builds the index again from the log"
+REBUILD = "orbitmq store repair rebuilds the index from the log"
+START_REBUILDS = "the next start, or orbitmq store repair, rebuilds the index from the log"
 _INT_MAX = 0x7FFFFFFF
 _CHUNK = 50_000 * INDEX_ENTRY.size
 
 
 class _File:
-    """One index file, and how many entries of it were read."""
+    """One index file."""
 
-    def __init__(self, directory: StoreDirectory, path: Path, shape: IndexShape, after: _File | None) -> None:
+    def __init__(
+        self, directory: StoreDirectory, path: Path, shape: IndexShape, after: _File | None
+    ) -> None:
         self.layer = directory.layer
         self.name = directory.relative(path)
         self.shape = shape
         self.after = after
         self.descriptor = self.layer.open(path)
-        self.header = IndexHeader._make(HEADER.unpack(self.layer.pread(self.descriptor, HEADER.size, 0)))
+        self.header = IndexHeader._make(
+            HEADER.unpack(self.layer.pread(self.descriptor, HEADER.size, 0))
+        )
         self.count = min(max(self.header.entry_count, 1), shape.entries)
 
 
@@ -55,16 +60,19 @@ class _Entry(NamedTuple):
 class IndexCheck:
     """All index files of a store."""
 
-    def __init__(self, directory: StoreDirectory, findings: Findings, bad: Sequence[BadBytes], log_limit: int) -> None:
+    def __init__(
+        self, directory: StoreDirectory, findings: Findings, bad: Sequence[BadBytes], log_limit: int
+    ) -> None:
         self._directory = directory
         self._findings = findings
         self._bad = bad  # in the order of the log, and growing
         self._log_min = directory.log_files[0].start if directory.log_files else 0
-        self._log_limit = log_limit  # nothing can be behind it
+        self._log_limit = log_limit  # no record can be beyond it
         self._files: list[_File] = []
         self._ahead: deque[_Entry] = deque()
         self._last_offset = -1
-        self._before = self._behind = self._behind_offset = 0  # records before the index begins, and behind its end
+        # Records before the index begins, and after its end.
+        self._before = self._behind = self._behind_offset = 0
         self._begin: int | None = None
         self.entries = 0
         self._remedy = REBUILD if directory.index_state is None else START_REBUILDS
@@ -75,7 +83,7 @@ class IndexCheck:
         self._look_ahead()
 
     def record(self, record: RecordCursor) -> None:
-        """Look for the entries of a record."""
+        """Check the entries of a record."""
         if not self._files or transaction_type(record.sys_flag) is TransactionType.ROLLBACK:
             return
         wanted, tags_hash = _hashes(record)
@@ -93,16 +101,22 @@ class IndexCheck:
         for entry in entries:
             self._check_times(entry, record.store_time_ms)
             if entry.key_hash not in wanted and entry.key_hash != tags_hash:
-                what = f"entry {entry.number} has the hash {entry.key_hash}, which is of no key of its record at {entry.log_offset}"
+                what = (
+                    f"entry {entry.number} has the hash {entry.key_hash}, which matches no key of"
+                    f" its record at {entry.log_offset}"
+                )
                 self._add_entry("index-hash", entry, what)
                 missing = missing[1:]
         for key_hash in missing:
             self._add(
-                "index-missing", self._place(), f"the record at {record.log_offset} has a key of hash {key_hash} that the index has not"
+                "index-missing",
+                self._place(),
+                f"the record at {record.log_offset} has a key of hash {key_hash} that is"
+                " not in the index",
             )
 
     def finish(self, log_end: int) -> None:
-        """Say which entries no record asked for, and which records the index does not know."""
+        """Report entries without a record, and records without entries."""
         stale = 0
         while self._ahead:
             entry = self._ahead.popleft()
@@ -113,14 +127,36 @@ class IndexCheck:
                 self._stray(entry)
         name = self._files[-1].name if self._files else "index"
         if stale:
-            what = f"{stale} entries are of records that were given up, behind the end of the log"
-            mend = Mend(Action.REBUILD_INDEX, "index")
-            self._findings.add(Finding(Severity.NOTE, "index-stale", name, None, what, "nothing: the next start takes them out", mend))
+            what = f"{stale} entries are of dropped records, after the end of the log"
+            mend = Mend(RepairAction.REBUILD_INDEX, "index")
+            self._findings.add(
+                Finding(
+                    Severity.NOTE,
+                    "index-stale",
+                    name,
+                    None,
+                    what,
+                    "nothing: the next start removes them",
+                    mend,
+                )
+            )
         if self._before:
-            self._add("index-begin", (self._files[0].name, None), f"{self._before} records are older than the first entry, and have keys")
+            self._add(
+                "index-begin",
+                (self._files[0].name, None),
+                f"{self._before} records are older than the first entry, and have keys",
+            )
         if self._behind:
-            what = f"{self._behind} records from {self._behind_offset} on have keys that the index does not know"
-            self._add("index-end", (name, None), what, Severity.DAMAGE if self._directory.is_clean else Severity.NOTE)
+            what = (
+                f"{self._behind} records from {self._behind_offset} on have keys that are"
+                " not in the index"
+            )
+            self._add(
+                "index-end",
+                (name, None),
+                what,
+                Severity.DAMAGE if self._directory.is_clean else Severity.NOTE,
+            )
         for file in self._files:
             file.layer.close(file.descriptor)
 
@@ -130,24 +166,38 @@ class IndexCheck:
         for path in self._directory.index_files:
             size = self._directory.layer.size(path)
             if size == shape.file_size:
-                self._files.append(_File(self._directory, path, shape, self._files[-1] if self._files else None))
+                self._files.append(
+                    _File(self._directory, path, shape, self._files[-1] if self._files else None)
+                )
             else:
-                what = f"it has {size} bytes, {shape.slots} slots and {shape.entries} entries take {shape.file_size}"
+                what = (
+                    f"it has {size} bytes, {shape.slots} slots and {shape.entries} entries take"
+                    f" {shape.file_size}"
+                )
                 self._add("index-size", (self._directory.relative(path), None), what)
 
     def _compare_names(self) -> None:
-        """The files are those of the manifest, but for some that only know of records before the log begins."""
-        state, found = self._directory.index_state, {path.name: self._directory.relative(path) for path in self._directory.index_files}
+        """Compare the files with those of the manifest, except for those whose records are all
+        before the log's begin.
+        """
+        state, found = (
+            self._directory.index_state,
+            {path.name: self._directory.relative(path) for path in self._directory.index_files},
+        )
         if state is None or not self._directory.is_clean:
             return
         for file in state.files:
             if found.pop(file.name, None) is None and file.header.end_offset >= self._log_min:
-                self._add("index-lost", (f"index/{file.name}", None), "the manifest has it, and it is not there")
+                self._add(
+                    "index-lost",
+                    (f"index/{file.name}", None),
+                    "the manifest lists it, but it is missing",
+                )
         for name in found.values():
-            self._add("index-unknown", (name, None), "the manifest does not know it")
+            self._add("index-unknown", (name, None), "the manifest does not list it")
 
     def _read_all(self) -> Iterator[_Entry]:
-        """The entries of all files; what is wrong with a file in itself is told on the way."""
+        """Iterate over the entries of all files; report what is wrong with a file in itself."""
         for file in self._files:
             slots = array("i", bytes(4 * file.shape.slots))
             used, number = 0, 1
@@ -156,7 +206,8 @@ class IndexCheck:
                 self._add(
                     "index-header",
                     (file.name, 36),
-                    f"the header counts {file.header.entry_count} entries, there is room for {file.shape.entries}",
+                    f"the header counts {file.header.entry_count} entries, there is room for"
+                    f" {file.shape.entries}",
                 )
             while number < file.count:
                 at = file.shape.entries_at + INDEX_ENTRY.size * number
@@ -169,7 +220,8 @@ class IndexCheck:
                         self._add_entry(
                             "index-chain",
                             _Entry(file, number, key_hash, log_offset, seconds),
-                            f"entry {number} says that entry {before} is before it in its chain, it is {slots[slot]}",
+                            f"entry {number} follows entry {before} in its chain, it should follow"
+                            f" {slots[slot]}",
                         )
                     slots[slot] = number
                     yield _Entry(file, number, key_hash, log_offset, seconds)
@@ -178,16 +230,20 @@ class IndexCheck:
             self._check_slots(file, slots, used)
 
     def _check_slots(self, file: _File, slots: array[int], used: int) -> None:
-        """The slots and counts that follow from the entries are those of the file."""
+        """Compare the slots and counts that follow from the entries with the file's."""
         if sys.byteorder == "little":
             slots.byteswap()
         expected = slots.tobytes()
         found = file.layer.pread(file.descriptor, len(expected), HEADER.size)
-        severity = Severity.DAMAGE if self._directory.is_clean else Severity.NOTE  # ours are in memory while the store is open
+        # Ours are in memory while the store is open.
+        severity = Severity.DAMAGE if self._directory.is_clean else Severity.NOTE
         if found != expected:
             for slot in range(file.shape.slots):
                 if found[4 * slot : 4 * slot + 4] != expected[4 * slot : 4 * slot + 4]:
-                    numbers = [int.from_bytes(part[4 * slot : 4 * slot + 4], "big", signed=True) for part in (found, expected)]
+                    numbers = [
+                        int.from_bytes(part[4 * slot : 4 * slot + 4], "big", signed=True)
+                        for part in (found, expected)
+                    ]
                     self._add(
                         "index-slot",
                         (file.name, HEADER.size + 4 * slot),
@@ -195,18 +251,34 @@ class IndexCheck:
                         severity,
                     )
         if file.header.slots_used != used:
-            self._add("index-header", (file.name, 32), f"the header counts {file.header.slots_used} slots in use, {used} are", severity)
+            self._add(
+                "index-header",
+                (file.name, 32),
+                f"the header counts {file.header.slots_used} slots in use, {used} are",
+                severity,
+            )
         if any(file.layer.pread(file.descriptor, INDEX_ENTRY.size, file.shape.entries_at)):
-            self._add("index-behind", (file.name, file.shape.entries_at), "there are bytes in the place of entry 0, which is never used")
+            self._add(
+                "index-behind",
+                (file.name, file.shape.entries_at),
+                "there are bytes in entry 0, which is never used",
+            )
         end = file.shape.entries_at + INDEX_ENTRY.size * file.count
         for at, part in file.layer.content(file.descriptor, end, file.shape.file_size):
             if any(part):
-                what = "there are bytes behind the last entry that the header counts"
-                self._add("index-behind", (file.name, at + len(part) - len(part.lstrip(b"\0"))), what, severity)
+                what = "there are bytes after the last entry that the header counts"
+                self._add(
+                    "index-behind",
+                    (file.name, at + len(part) - len(part.lstrip(b"\0"))),
+                    what,
+                    severity,
+                )
                 return
 
     def _look_ahead(self) -> None:
-        """Keep two entries in sight; one that does not stand in the order of the log is told, and left out."""
+        """Keep two entries in the buffer; report and drop one that is not in the order of
+        the log.
+        """
         while len(self._ahead) < 2 and (entry := next(self._stream, None)) is not None:
             before = self._ahead[-1].log_offset if self._ahead else self._last_offset
             if not 0 <= entry.log_offset < self._log_limit:
@@ -222,7 +294,9 @@ class IndexCheck:
             self._begin = self._ahead[0].log_offset
 
     def _entries_of(self, log_offset: int) -> list[_Entry]:
-        """Take out the entries of the record at that offset; those before it are of no record."""
+        """Take the entries of the record at that offset; report those before it, which have no
+        record.
+        """
         found = []
         while self._ahead and self._ahead[0].log_offset <= log_offset:
             entry = self._ahead.popleft()
@@ -244,53 +318,110 @@ class IndexCheck:
             is_known = file.after is not None or self._log_min == 0
         if entry.number == file.count - 1:
             end_ms = header.end_time_ms
-            is_whole_second = end_ms == begin_ms + 1000 * entry.seconds <= store_time_ms < end_ms + 1000  # of an index that was cut
-            self._check_header(entry, 8, store_time_ms if is_whole_second else end_ms, header.end_offset, store_time_ms)
+            # Of a truncated index.
+            is_whole_second = (
+                end_ms == begin_ms + 1000 * entry.seconds <= store_time_ms < end_ms + 1000
+            )
+            self._check_header(
+                entry,
+                8,
+                store_time_ms if is_whole_second else end_ms,
+                header.end_offset,
+                store_time_ms,
+            )
         seconds = min(max((store_time_ms - begin_ms) // 1000, 0), _INT_MAX) if begin_ms > 0 else 0
         if is_known and entry.seconds != seconds:
-            what = f"entry {entry.number} is of {entry.seconds} s after the file's begin, its record at {entry.log_offset} of {seconds} s"
+            what = (
+                f"entry {entry.number} is of {entry.seconds} s after the file's begin, its record"
+                f" at {entry.log_offset} of {seconds} s"
+            )
             self._add_entry("index-time", entry, what)
 
-    def _check_header(self, entry: _Entry, at: int, time_ms: int, log_offset: int, store_time_ms: int) -> None:
-        """One end of the file, as the header has it, is that of the record which has the entry there."""
+    def _check_header(
+        self, entry: _Entry, at: int, time_ms: int, log_offset: int, store_time_ms: int
+    ) -> None:
+        """Compare one end of the file in the header with the record of the entry there."""
         if time_ms != store_time_ms:
-            what = f"the header has the time {time_ms}, the record of entry {entry.number} has {store_time_ms}"
+            what = (
+                f"the header has the time {time_ms}, the record of entry {entry.number} has"
+                f" {store_time_ms}"
+            )
             self._add("index-header", (entry.file.name, at), what)
         if log_offset != entry.log_offset:
-            what = f"the header has the log offset {log_offset}, entry {entry.number} has {entry.log_offset}"
+            what = (
+                f"the header has the log offset {log_offset}, entry {entry.number} has"
+                f" {entry.log_offset}"
+            )
             self._add("index-header", (entry.file.name, at + 16), what)
 
-    # -- what to say
+    # -- findings
 
     def _stray(self, entry: _Entry) -> None:
         if not is_bad(self._bad, entry.log_offset):
             self._add_entry(
-                "index-stray", entry, f"entry {entry.number} points at {entry.log_offset}, where no record begins that has a key"
+                "index-stray",
+                entry,
+                f"entry {entry.number} points to {entry.log_offset}, where no record with a"
+                " key begins",
             )
 
     def _disorder(self, entry: _Entry) -> None:
-        self._add_entry("index-order", entry, f"entry {entry.number} points at {entry.log_offset}, which is not between its neighbours")
+        self._add_entry(
+            "index-order",
+            entry,
+            f"entry {entry.number} points to {entry.log_offset}, which is not between its"
+            " neighbours",
+        )
 
     def _place(self) -> tuple[str, int | None]:
-        """Where in the index a missing entry would be."""
+        """Return where in the index a missing entry would be."""
         entry = self._ahead[0] if self._ahead else None
         if entry is None:
             return self._files[-1].name, None
         return entry.file.name, entry.file.shape.entries_at + INDEX_ENTRY.size * entry.number
 
     def _add_entry(self, kind: str, entry: _Entry, what: str) -> None:
-        self._add(kind, (entry.file.name, entry.file.shape.entries_at + INDEX_ENTRY.size * entry.number), what)
+        self._add(
+            kind,
+            (entry.file.name, entry.file.shape.entries_at + INDEX_ENTRY.size * entry.number),
+            what,
+        )
 
-    def _add(self, kind: str, place: tuple[str, int | None], what: str, severity: Severity = Severity.DAMAGE) -> None:
+    def _add(
+        self,
+        kind: str,
+        place: tuple[str, int | None],
+        what: str,
+        severity: Severity = Severity.DAMAGE,
+    ) -> None:
         if severity is Severity.DAMAGE:
-            self._findings.add(Finding(severity, kind, *place, what, self._remedy, Mend(Action.REBUILD_INDEX, "index")))
+            self._findings.add(
+                Finding(
+                    severity,
+                    kind,
+                    *place,
+                    what,
+                    self._remedy,
+                    Mend(RepairAction.REBUILD_INDEX, "index"),
+                )
+            )
         else:
-            self._findings.add(Finding(severity, kind, *place, what, "nothing: the store was not stopped, its next start mends that"))
+            self._findings.add(
+                Finding(
+                    severity,
+                    kind,
+                    *place,
+                    what,
+                    "nothing: the store was not stopped, its next start repairs that",
+                )
+            )
 
 
 def _hashes(record: RecordCursor) -> tuple[list[int], int | None]:
-    """The hashes of the keys of a record, and that of its tags."""
+    """Return the hashes of the keys of a record, and that of its tags."""
     topic = decode_text(record.topic())
     keys = [record.property(UNIQUE_KEY), *(record.property(KEYS) or "").split(KEY_SEPARATOR)]
     tags = record.property(TAGS)
-    return [index_hash(topic, key) for key in keys if key], None if tags is None else index_hash(topic, tags_key(tags))
+    return [index_hash(topic, key) for key in keys if key], (
+        None if tags is None else index_hash(topic, tags_key(tags))
+    )

@@ -1,4 +1,4 @@
-"""Single records of a log, by their offset, and where the log ends without going over all of it."""
+"""Single records of a log by offset, and where the log ends without a full scan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbitmq.store.types import LogOffset
 
 
 class LogRecords:
-    """Files stay open until `close`."""
+    """Reads records; files stay open until `close`."""
 
     def __init__(self, directory: StoreDirectory) -> None:
         self._directory = directory
@@ -20,17 +20,22 @@ class LogRecords:
         self.min = self.runs[0].first_offset if self.runs else 0
 
     def at(self, offset: int) -> RecordCursor | None:
-        """The record that begins at an offset and says so, its body good or not; good until the next call. None when there is none."""
+        """Return the record that begins at an offset and states it, with a valid body or not, until
+        the next call; None if there is none.
+        """
         for run in self.runs:
             file = run.find(offset) if offset >= run.first_offset else None
             if file is not None and offset < file.end:
-                found = self._cursor.read(file.view(), offset - file.start, file.size, False) > 0 and self._cursor.log_offset == offset
+                found = (
+                    self._cursor.read(file.view(), offset - file.start, file.size, False) > 0
+                    and self._cursor.log_offset == offset
+                )
                 return self._cursor if found else None
         return None
 
     @cached_property
     def end(self) -> int:
-        """Where the log ends: the last file that begins with a good record is gone over."""
+        """Where the log ends, by a scan of the last file that begins with a valid record."""
         starts = [file.start for run in self.runs for file in run.files]
         begin = next((start for start in reversed(starts) if self.at(start) is not None), self.min)
         walk = LogWalk(self._directory, lambda _bad: None, begin=LogOffset(begin))
@@ -39,6 +44,6 @@ class LogRecords:
         return walk.end
 
     def close(self) -> None:
-        """Give back descriptors and mappings."""
+        """Close descriptors and mappings."""
         for run in self.runs:
             run.close()

@@ -1,7 +1,9 @@
-"""Goes over every record of a log that may be damaged anywhere, to where the log ends, and tells what it has to step over.
+"""Walks over every record of a log that may be damaged anywhere, to the end of the log, and reports
+what it skips.
 
-The rules are recovery's: what is bad and what follows it is `log_gap`'s to say; after a clean stop, bytes behind the last record that the
-checkpoint knows of are what the original leaves there when it gives records up. Memory: what is bad, and nothing of what is good.
+The rules are recovery's: `log_resync` decides what is corrupt and what follows it; after a clean
+stop, bytes after the last record known to the checkpoint are what Apache leaves there when it drops
+records. Memory: only the corrupt ranges.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from orbitmq.message.layout import BLANK_SIZE, CRC_PROPERTY_SIZE
 from orbitmq.message.properties import CRC32, NAME_END, VALUE_END
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.store.file_queue import FileQueue
-from orbitmq.store.log_gap import LogGap
+from orbitmq.store.log_resync import LogResync
 from orbitmq.store.log_scan import LogScan
 from orbitmq.store.quarantine import BadBytes
 from orbitmq.store.tools.directory import StoreDirectory
@@ -31,27 +33,32 @@ OnBad = Callable[[BadBytes], None]
 
 
 class End(Enum):
-    """What stands where the log ends."""
+    """What follows the end of the log."""
 
     CLEAR = "nothing"
-    STALE = "records that were given up"
-    TORN = "a record that is not whole"
+    STALE = "dropped records"
+    TORN = "an incomplete record"
 
 
 class LogWalk:
-    """Iterate over it: it moves one cursor over the records whose frames are right, those with a damaged body too.
+    """An iterator that moves one cursor over the records with valid frames, including those with a
+    corrupt body.
 
-    Then `end` is where the log ends and `ending` what stands there; `stale_end` is behind the last byte that is not zero.
+    Afterwards `end` is where the log ends and `ending` what follows.
     """
 
-    def __init__(self, directory: StoreDirectory, on_bad: OnBad, begin: LogOffset | None = None) -> None:
+    def __init__(
+        self, directory: StoreDirectory, on_bad: OnBad, begin: LogOffset | None = None
+    ) -> None:
         self._directory = directory
         self._on_bad = on_bad
         self._crc_cursor = RecordCursor()
         self.runs = directory.log_runs()
         if begin is not None:
             self.runs = [run for run in self.runs if run.end_offset > begin]
-        self.begin = LogOffset(self.runs[0].first_offset if self.runs else 0) if begin is None else begin
+        self.begin = (
+            LogOffset(self.runs[0].first_offset if self.runs else 0) if begin is None else begin
+        )
         self.end = self.begin
         self.ending = End.CLEAR
         self.store_time_ms = 0
@@ -68,8 +75,8 @@ class LogWalk:
             yield from self._run(run, number == len(self.runs) - 1)
             run.close()
 
-    def behind_end(self) -> int:
-        """How far bytes that are not zero stand behind the end; the end, when there are none."""
+    def data_end(self) -> int:
+        """Return the offset after the last non-zero byte, at least the end."""
         stale = self.end
         for run in self.runs:
             for file in run.files:
@@ -96,7 +103,13 @@ class LogWalk:
                     if is_last and self._is_known_end(record.log_offset):
                         self.end, self.ending = LogOffset(record.log_offset), End.STALE
                         return
-                    self._on_bad(BadBytes(LogOffset(record.log_offset), LogOffset(record.log_offset + record.size), flaw))
+                    self._on_bad(
+                        BadBytes(
+                            LogOffset(record.log_offset),
+                            LogOffset(record.log_offset + record.size),
+                            flaw,
+                        )
+                    )
                 position = record.log_offset + record.size
                 self.end = LogOffset(position)
                 self.store_time_ms = record.store_time_ms
@@ -111,11 +124,17 @@ class LogWalk:
             if is_last and self._is_known_end(position):
                 self.ending = End.STALE if self._any_byte(files, position) else End.CLEAR
                 return
-            gap = LogGap(files).behind(LogOffset(position), self.store_time_ms)
+            gap = LogResync(files).find_next(LogOffset(position), self.store_time_ms)
             if gap.next_offset is None:
                 self.ending = End.TORN if self._any_byte(files, position) else End.CLEAR
                 if not is_last:
-                    self._on_bad(BadBytes(LogOffset(position), LogOffset(files.files[-1].end), "nothing good follows it in its files"))
+                    self._on_bad(
+                        BadBytes(
+                            LogOffset(position),
+                            LogOffset(files.files[-1].end),
+                            "no valid record follows it in its files",
+                        )
+                    )
                 return
             for bad in gap.bad:
                 self._on_bad(bad)
@@ -123,25 +142,33 @@ class LogWalk:
             position = gap.next_offset
 
     def _close_before(self, files: FileQueue, position: int) -> None:
-        """Give back the file that was gone through: mappings count as memory."""
+        """Close the file that was scanned: mappings count as memory."""
         file = files.find(position - files.file_size)
         if file is not None:
             file.close()
 
     def _flaw(self, record: RecordCursor) -> str | None:
-        """What is wrong with a record whose frame is right."""
+        """Return what is wrong with a record whose frame is valid."""
         with memoryview(record.buffer) as buffer:
-            if crc32(buffer[record.body_at : record.body_at + record.body_size]) & 0x7FFFFFFF != record.body_crc:
+            if (
+                crc32(buffer[record.body_at : record.body_at + record.body_size]) & 0x7FFFFFFF
+                != record.body_crc
+            ):
                 return BODY_FLAW
             end = record.at + record.size
             last = bytes(buffer[end - CRC_PROPERTY_SIZE : end])
-            has_checksum = last[len(_CRC_BEGIN) : -1].isdigit() and _is_nearly(last[: len(_CRC_BEGIN)], _CRC_BEGIN)
-            if has_checksum and (last[-1:] != _CRC_END or self._crc_cursor.read(record.buffer, record.at, end, False, True) < 0):
+            has_checksum = last[len(_CRC_BEGIN) : -1].isdigit() and _is_nearly(
+                last[: len(_CRC_BEGIN)], _CRC_BEGIN
+            )
+            if has_checksum and (
+                last[-1:] != _CRC_END
+                or self._crc_cursor.read(record.buffer, record.at, end, False, True) < 0
+            ):
                 return RECORD_FLAW
         return None
 
     def _is_known_end(self, position: int) -> bool:
-        """Whether the checkpoint of a clean stop knows of nothing behind the record before."""
+        """Whether the checkpoint of a clean stop knows of nothing after the previous record."""
         numbers = self._directory.checkpoint
         if not self._directory.is_clean or numbers is None:
             return False
@@ -154,20 +181,28 @@ class LogWalk:
         rest = file.end - position
         if signed32(file.view(), position - file.start) != rest:
             self._on_bad(
-                BadBytes(LogOffset(position), LogOffset(position + BLANK_SIZE), f"a blank that does not say that {rest} bytes are left")
+                BadBytes(
+                    LogOffset(position),
+                    LogOffset(position + BLANK_SIZE),
+                    f"a blank that does not state that {rest} bytes are left",
+                )
             )
 
     def _any_byte(self, files: FileQueue, position: int) -> bool:
         file = files.find(position)
-        return file is not None and any(file.view()[position - file.start : position - file.start + BLANK_SIZE])
+        return file is not None and any(
+            file.view()[position - file.start : position - file.start + BLANK_SIZE]
+        )
 
 
 def _is_nearly(text: bytes, wanted: bytes) -> bool:
-    """Whether most of the bytes are the same: the name of a checksum is not guarded by it."""
-    return text == wanted or 2 * sum(a == b for a, b in zip(text, wanted, strict=True)) > len(wanted)
+    """Whether most of the bytes are the same: the name of a checksum is not covered by it."""
+    return text == wanted or 2 * sum(a == b for a, b in zip(text, wanted, strict=True)) > len(
+        wanted
+    )
 
 
 def is_bad(bad: Sequence[BadBytes], offset: int) -> bool:
-    """Whether the byte is among those known as bad, which are in the order of the log."""
+    """Whether the byte is in one of the corrupt ranges, which are in the order of the log."""
     at = bisect_right(bad, offset, key=lambda found: found.offset) - 1
     return at >= 0 and offset < bad[at].end

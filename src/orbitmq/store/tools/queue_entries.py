@@ -1,4 +1,4 @@
-"""Reads the entries of queues one after the other, many queues at a time, with few descriptors and little memory for each."""
+"""Reads the entries of many queues in parallel, with few descriptors and little memory for each."""
 
 from __future__ import annotations
 
@@ -14,11 +14,20 @@ _CHUNK = 4096
 
 
 class QueueEntries:
-    """The entries of one queue, numbered from the first ever; `first` and `end` are those that the files have room for."""
+    """The entries of one queue, numbered from the first ever; `first` and `end` bound what the
+    files have room for.
+    """
 
     __slots__ = ("_at", "_chunk", "_files", "_layer", "_size", "end", "first", "folder")
 
-    def __init__(self, layer: ReadOnlyLayer, files: OpenFiles, folder: Folder, file_size: int, entry_size: int) -> None:
+    def __init__(
+        self,
+        layer: ReadOnlyLayer,
+        files: OpenFiles,
+        folder: Folder,
+        file_size: int,
+        entry_size: int,
+    ) -> None:
         self.folder = folder
         self._layer = layer
         self._size = entry_size
@@ -29,14 +38,18 @@ class QueueEntries:
         self._at, self._chunk = 0, b""
 
     def read(self, number: int) -> bytes:
-        """The entry of that number; empty where there is no file."""
+        """Return the entry of that number; empty if there is no file."""
         at = (number - self._at) * self._size
         if not 0 <= at < len(self._chunk):
-            self._at, self._chunk, at = number, self._files.read(number * self._size, _CHUNK // self._size * self._size), 0
+            self._at, self._chunk, at = (
+                number,
+                self._files.read(number * self._size, _CHUNK // self._size * self._size),
+                0,
+            )
         return self._chunk[at : at + self._size]
 
     def from_(self, number: int) -> Iterator[tuple[int, bytes]]:
-        """The entries from that number on that are not all zeros; holes of files are passed over."""
+        """Iterate over the non-zero entries from that number on; holes of files are skipped."""
         size = self._size
         for extent in self.folder.files:
             begin = max(number * size - extent.start, 0)
@@ -44,15 +57,23 @@ class QueueEntries:
                 continue
             descriptor = self._layer.open(extent.path)
             try:
-                for at, part in self._layer.content(descriptor, begin - begin % size, extent.length):
-                    for found, entry in self._entries(descriptor, extent, at, at + len(part), number):
+                for at, part in self._layer.content(
+                    descriptor, begin - begin % size, extent.length
+                ):
+                    for found, entry in self._entries(
+                        descriptor, extent, at, at + len(part), number
+                    ):
                         yield found, entry
                         number = found + 1  # the next part may begin in the middle of it
             finally:
                 self._layer.close(descriptor)
 
-    def _entries(self, descriptor: int, extent: Extent, begin: int, end: int, number: int) -> Iterator[tuple[int, bytes]]:
-        """The entries that begin in bytes [begin, end) of a file, or reach into them: data begins at pages, not at entries."""
+    def _entries(
+        self, descriptor: int, extent: Extent, begin: int, end: int, number: int
+    ) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the entries that begin in bytes [begin, end) of a file, or reach into them:
+        data begins at pages, not at entries.
+        """
         size = self._size
         begin -= (extent.start + begin) % size
         part = self._layer.pread(descriptor, end + size - begin, begin).rstrip(b"\0")
@@ -63,11 +84,11 @@ class QueueEntries:
                 yield found, entry
 
     def place(self, number: int) -> tuple[str, int]:
-        """Name of the file, and byte of it, where an entry stands."""
+        """Return the file name and the byte position of an entry."""
         position = number * self._size
         start = position - position % self._files.file_size
         return f"{start:020}", position - start
 
     def raw(self, position: int, length: int) -> bytes:
-        """Any bytes of the queue's files."""
+        """Return any bytes of the queue's files."""
         return self._files.read(position, length)

@@ -1,6 +1,7 @@
-"""The files of a store, to be looked at and nothing else; and whether somebody has the store open.
+"""Read-only access to the files of a store, and whether a process has the store open.
 
-Invariant: no call changes a byte, a length, a name or a time of modification; what would is an error of the program.
+Invariant: no call changes a byte, a length, a name or a modification time; a call that would is a
+bug.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ _FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, process: as Li
 
 
 class ReadOnlyLayer(OsFileLayer):
-    """This machine's files, opened for reading."""
+    """The files of this machine, opened for reading."""
 
     __slots__ = ()
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        assert not create, f"{path} would be made by a look"
+        assert not create, f"{path} must not be created by a read"
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def make_folder(self, folder: Path) -> None:
@@ -50,13 +51,15 @@ class ReadOnlyLayer(OsFileLayer):
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise AssertionError("a store that is looked at is not changed")
+        raise AssertionError("a read-only store must not be changed")
 
     def content(self, descriptor: int, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """The bytes [begin, end) in parts, each with its position; holes are passed over."""
+        """Iterate over the bytes [begin, end) in parts, each with its position; holes are
+        skipped.
+        """
         while (begin := self.next_data(descriptor, begin, end)) < end:
-            hole = os.lseek(descriptor, begin, os.SEEK_HOLE)  # the end of the file is one
-            part = self.pread(descriptor, min(_CHUNK, hole - begin, end - begin), begin)
+            hole = self.next_hole(descriptor, begin, end)
+            part = self.pread(descriptor, min(_CHUNK, hole - begin), begin)
             if not part:
                 return
             yield begin, part
@@ -64,17 +67,19 @@ class ReadOnlyLayer(OsFileLayer):
 
 
 def lock_owner(root: Path) -> int | None:
-    """The process that has the store open, None when nobody has; asking takes no lock.
+    """Return the id of the process that has the store open, or None; takes no lock.
 
-    To be asked by a process that has not the store open itself: closing the file would give its lock up.
+    Not for a process that has the store open itself: closing the file would release its lock.
     """
     try:
         descriptor = os.open(root / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        kind, _whence, _start, _length, process = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+        query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        kind, _whence, _start, _length, process = _FLOCK.unpack(
+            fcntl.fcntl(descriptor, fcntl.F_GETLK, query)
+        )
     finally:
         os.close(descriptor)
     return None if kind == fcntl.F_UNLCK else process

@@ -1,4 +1,4 @@
-"""What is in a store, in numbers: the whole of it, and queue by queue. Looks at the ends of things; only the log is gone over."""
+"""The content of a store in numbers: all of it, and by queue. Only the log is scanned."""
 
 from __future__ import annotations
 
@@ -41,33 +41,42 @@ class QueueSummary(NamedTuple):
     kind: str
     min_offset: int
     max_offset: int
-    entries: int  # of records that the log still has
+    entries: int  # of records still in the log
     files: int
-    last_store_time_ms: int | None  # of the record of the last entry, None when the log has it not
+    last_store_time_ms: int | None  # of the last entry's record, None if not in the log
 
 
 def log_summary(directory: StoreDirectory, progress: Progress | None = None) -> LogSummary:
-    """Go over the log and count."""
+    """Scan the log and count."""
     bad = 0
 
     def on_bad(_found: object) -> None:
         nonlocal bad
         bad += 1
 
-    walk, first_ms, told = LogWalk(directory, on_bad), 0, 0
+    walk, first_ms, reported = LogWalk(directory, on_bad), 0, 0
     for record in walk:
         first_ms = first_ms or record.store_time_ms
-        if progress is not None and walk.end - told > _STRIDE:
-            told = walk.end
-            progress(told - walk.begin, walk.files_end - walk.begin)
+        if progress is not None and walk.end - reported > _STRIDE:
+            reported = walk.end
+            progress(reported - walk.begin, walk.files_end - walk.begin)
     if progress is not None:
         progress(1, 1)
     files = len(directory.log_files)
-    return LogSummary(files, directory.log_file_size, walk.begin, walk.end, walk.records, bad, first_ms, walk.store_time_ms)
+    return LogSummary(
+        files,
+        directory.log_file_size,
+        walk.begin,
+        walk.end,
+        walk.records,
+        bad,
+        first_ms,
+        walk.store_time_ms,
+    )
 
 
 def queue_summaries(directory: StoreDirectory, topic: str | None = None) -> Iterator[QueueSummary]:
-    """Every queue, or those of one topic, in the order of their names."""
+    """Iterate over every queue, or those of one topic, sorted by name."""
     log = LogRecords(directory)
     files = OpenFiles(directory.layer)
     for key in sorted({*directory.plain, *directory.batch}):
@@ -81,7 +90,7 @@ def queue_summaries(directory: StoreDirectory, topic: str | None = None) -> Iter
 
 
 def index_entries(directory: StoreDirectory) -> int:
-    """How many entries the headers of the index files count."""
+    """Return how many entries the headers of the index files count."""
     total = 0
     for path in directory.index_files:
         with path.open("rb") as file:
@@ -90,13 +99,15 @@ def index_entries(directory: StoreDirectory) -> int:
     return total
 
 
-def _plain(directory: StoreDirectory, files: OpenFiles, log: LogRecords, key: QueueKey) -> QueueSummary:
+def _plain(
+    directory: StoreDirectory, files: OpenFiles, log: LogRecords, key: QueueKey
+) -> QueueSummary:
     folder = directory.plain[key]
     queue = QueueEntries(directory.layer, files, folder, directory.queue_file_size, ENTRY.size)
     if not folder.is_whole(directory.queue_file_size) or not folder.files:
         return QueueSummary(*key, "plain", 0, 0, 0, len(folder.files), None)
 
-    def is_there(number: int) -> bool:  # the log has its record, or had
+    def is_there(number: int) -> bool:  # the log has, or had, its record
         offset, size, _code = ENTRY.unpack(queue.read(number))
         return size > 0 and (offset < log.min or size == FILLER_SIZE or _has(log, offset, size))
 
@@ -106,15 +117,31 @@ def _plain(directory: StoreDirectory, files: OpenFiles, log: LogRecords, key: Qu
     while low < above:
         middle = (low + above) // 2
         offset, size, _code = ENTRY.unpack(queue.read(middle))
-        low, above = (middle + 1, above) if offset < log.min or (size == FILLER_SIZE and offset == 0) else (low, middle)
+        low, above = (
+            (middle + 1, above)
+            if offset < log.min or (size == FILLER_SIZE and offset == 0)
+            else (low, middle)
+        )
     last = ENTRY.unpack(queue.read(high - 1)) if high > queue.first else None
     record = log.at(last[0]) if last is not None else None
-    return QueueSummary(*key, "plain", low, high, high - low, len(folder.files), None if record is None else record.store_time_ms)
+    return QueueSummary(
+        *key,
+        "plain",
+        low,
+        high,
+        high - low,
+        len(folder.files),
+        None if record is None else record.store_time_ms,
+    )
 
 
-def _batch(directory: StoreDirectory, files: OpenFiles, log: LogRecords, key: QueueKey) -> QueueSummary:
+def _batch(
+    directory: StoreDirectory, files: OpenFiles, log: LogRecords, key: QueueKey
+) -> QueueSummary:
     folder = directory.batch[key]
-    queue = QueueEntries(directory.layer, files, folder, directory.batch_file_size, BATCH_ENTRY.size)
+    queue = QueueEntries(
+        directory.layer, files, folder, directory.batch_file_size, BATCH_ENTRY.size
+    )
     if not folder.is_whole(directory.batch_file_size) or not folder.files:
         return QueueSummary(*key, "batch", 0, 0, 0, len(folder.files), None)
 
@@ -129,7 +156,9 @@ def _batch(directory: StoreDirectory, files: OpenFiles, log: LogRecords, key: Qu
     if low == high:
         return QueueSummary(*key, "batch", 0, 0, 0, len(folder.files), None)
     first, last = (BATCH_ENTRY.unpack(queue.read(number)) for number in (low, high - 1))
-    return QueueSummary(*key, "batch", first[4], last[4] + last[5], high - low, len(folder.files), last[3])
+    return QueueSummary(
+        *key, "batch", first[4], last[4] + last[5], high - low, len(folder.files), last[3]
+    )
 
 
 def _has(log: LogRecords, offset: int, size: int) -> bool:
@@ -138,7 +167,7 @@ def _has(log: LogRecords, offset: int, size: int) -> bool:
 
 
 def _last_that(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The number behind the last that it holds for, when it holds for all before."""
+    """Return the number after the last one that `holds` accepts, if it accepts all before."""
     while low < high:
         middle = (low + high) // 2
         low, high = (middle + 1, high) if holds(middle) else (low, middle)

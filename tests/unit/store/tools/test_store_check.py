@@ -7,12 +7,24 @@ from pathlib import Path
 
 import pytest
 
-import golden_stores
 from orbitmq.message.record_read import RecordCursor
 from orbitmq.store.consume_queue import ENTRY
 from orbitmq.store.tools.findings import DETAILS_MAX, Finding, Findings, Severity
 from orbitmq.testing.manual_clock import ManualClock
-from store_tools_room import CLEAN_5, checked, damage, filled, flip, golden, kinds, overwrite, own_store, put, tree
+from support.store import golden_stores
+from support.store.tools import (
+    CLEAN_5,
+    checked,
+    damage,
+    filled,
+    flip,
+    golden,
+    kinds,
+    overwrite,
+    own_store,
+    put,
+    tree,
+)
 
 PLANTED = ("badcrc/store", "torn/store")  # what these were made with is found below
 WHOLE = [folder for folder in golden_stores.folders() if not folder.endswith(PLANTED)]
@@ -29,17 +41,27 @@ def test_a_store_of_the_real_broker_is_clean(folder: str, tmp_path: Path) -> Non
     before = tree(root)
     found = checked(root)
     assert damage(found) == []
-    assert (found.records, found.log_end) == (len(golden_stores.records(folder)), golden_stores.log_end(folder))
+    assert (found.records, found.log_end) == (
+        len(golden_stores.records(folder)),
+        golden_stores.log_end(folder),
+    )
     assert found.index_entries > 0
     assert tree(root) == before
 
 
 @pytest.mark.parametrize(
-    "folder", [folder for folder in golden_stores.folders() if folder.endswith(("badcrc/recovered", "torn/recovered"))]
+    "folder",
+    [
+        folder
+        for folder in golden_stores.folders()
+        if folder.endswith(("badcrc/recovered", "torn/recovered"))
+    ],
 )
 def test_what_the_original_leaves_behind_the_end_is_a_note(folder: str, tmp_path: Path) -> None:
     note = next(
-        finding for finding in checked(golden(tmp_path, folder)).findings if finding.kind == "stale" and "commitlog" in finding.file
+        finding
+        for finding in checked(golden(tmp_path, folder)).findings
+        if finding.kind == "stale" and "commitlog" in finding.file
     )
     assert (note.severity, note.offset) == (Severity.NOTE, golden_stores.log_end(folder) % 65536)
 
@@ -47,7 +69,10 @@ def test_what_the_original_leaves_behind_the_end_is_a_note(folder: str, tmp_path
 @pytest.mark.parametrize("release", golden_stores.ARCHIVES)
 def test_a_torn_end_is_found(release: str, tmp_path: Path) -> None:
     finding = only(damage(checked(golden(tmp_path, f"{release}/torn/store"))))
-    assert (finding.kind, finding.offset) == ("torn", golden_stores.log_end(f"{release}/torn/store") % 65536)
+    assert (finding.kind, finding.offset) == (
+        "torn",
+        golden_stores.log_end(f"{release}/torn/store") % 65536,
+    )
 
 
 @pytest.mark.parametrize("release", golden_stores.ARCHIVES)
@@ -55,7 +80,9 @@ def test_a_damaged_body_is_found_and_those_behind_it_are_good(release: str, tmp_
     found = checked(golden(tmp_path, f"{release}/badcrc/store"))
     finding = only(damage(found))
     assert (finding.severity, finding.kind) == (Severity.LOSS, "record")
-    assert finding.offset == golden_stores.log_end(f"{release}/badcrc/store") % 65536  # where the original stops
+    assert (
+        finding.offset == golden_stores.log_end(f"{release}/badcrc/store") % 65536
+    )  # where the original stops
 
 
 def test_our_own_store_is_clean(tmp_path: Path) -> None:
@@ -65,9 +92,16 @@ def test_our_own_store_is_clean(tmp_path: Path) -> None:
     assert found.records == 60
 
 
-def test_the_files_of_the_name_server_that_runs_beside_the_broker_belong_there(tmp_path: Path) -> None:
+def test_the_files_of_the_name_server_that_runs_beside_the_broker_belong_there(
+    tmp_path: Path,
+) -> None:
     filled(tmp_path)
-    for name in ("kvConfig.json", "kvConfig.json.bak", "namesrv.properties", "namesrv.properties.bak"):
+    for name in (
+        "kvConfig.json",
+        "kvConfig.json.bak",
+        "namesrv.properties",
+        "namesrv.properties.bak",
+    ):
         (tmp_path / name).touch()
     assert list(checked(tmp_path).findings) == []
 
@@ -93,7 +127,11 @@ RECORD_FIELDS: dict[str, Callable[[RecordCursor], int]] = {
 @pytest.mark.parametrize("field", RECORD_FIELDS)
 def test_a_damaged_field_of_a_record_is_found(field: str, tmp_path: Path) -> None:
     root = golden(tmp_path)
-    told = next(record for record in golden_stores.records(CLEAN_5) if record.topic == "GoldenRoll" and record.queue_offset == 100)
+    told = next(
+        record
+        for record in golden_stores.records(CLEAN_5)
+        if record.topic == "GoldenRoll" and record.queue_offset == 100
+    )
     path = root / f"commitlog/{told.log_offset - told.log_offset % 65536:020}"
     cursor = RecordCursor()
     assert cursor.read(path.read_bytes(), told.log_offset % 65536, 65536) > 0
@@ -113,15 +151,25 @@ def test_every_byte_of_a_record_that_has_a_checksum_is_guarded(step: int, tmp_pa
     root = golden(tmp_path, folder)
     record = golden_stores.records(folder)[50]
     flip(root / "commitlog/00000000000000000000", record.log_offset + step % record.size, 0x10)
-    assert any(finding.offset == record.log_offset for finding in damage(checked(root)) if "commitlog" in finding.file)
+    assert any(
+        finding.offset == record.log_offset
+        for finding in damage(checked(root))
+        if "commitlog" in finding.file
+    )
 
 
 def test_a_hole_in_the_middle_of_the_log_is_found(tmp_path: Path) -> None:
     offsets = filled(tmp_path)
-    overwrite(tmp_path / "commitlog/00000000000000000000", offsets[3], bytes(offsets[5] - offsets[3]))
+    overwrite(
+        tmp_path / "commitlog/00000000000000000000", offsets[3], bytes(offsets[5] - offsets[3])
+    )
     found = checked(tmp_path)
     finding = only(damage(found))
-    assert (finding.kind, finding.offset, finding.file) == ("record", offsets[3], "commitlog/00000000000000000000")
+    assert (finding.kind, finding.offset, finding.file) == (
+        "record",
+        offsets[3],
+        "commitlog/00000000000000000000",
+    )
     assert found.records == 58
 
 
@@ -135,10 +183,14 @@ def test_a_blank_that_says_another_length_is_found(tmp_path: Path) -> None:
     assert (finding.kind, finding.offset) == ("blank", last + size)
 
 
-def test_one_store_time_that_stands_out_is_damage_and_a_clock_set_back_is_not(tmp_path: Path) -> None:
+def test_one_store_time_that_stands_out_is_damage_and_a_clock_set_back_is_not(
+    tmp_path: Path,
+) -> None:
     offsets = filled(tmp_path)
     flip(tmp_path / "commitlog/00000000000000000000", offsets[2] + 58, 0x01)
-    assert ("store-time", offsets[2]) in [(finding.kind, finding.offset) for finding in damage(checked(tmp_path))]
+    assert ("store-time", offsets[2]) in [
+        (finding.kind, finding.offset) for finding in damage(checked(tmp_path))
+    ]
 
 
 QUEUES = {
@@ -165,7 +217,9 @@ def test_a_damaged_field_of_a_batch_is_found(at: int, tmp_path: Path) -> None:
     folder, name, number, size = QUEUES["batch"]
     root = golden(tmp_path, folder)
     flip(root / name, number * size + at)
-    assert (name, number * size) in [(finding.file, finding.offset) for finding in damage(checked(root))]
+    assert (name, number * size) in [
+        (finding.file, finding.offset) for finding in damage(checked(root))
+    ]
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, 9, 10, 17, 18, 19])
@@ -182,7 +236,9 @@ def test_a_damaged_header_of_an_index_file_is_found(at: int, tmp_path: Path) -> 
     root = golden(tmp_path)
     name = sorted(path.name for path in (root / "index").iterdir())[1]
     flip(root / "index" / name, at)
-    assert f"index/{name}" in {finding.file for finding in damage(checked(root, index_slots=100, index_entries=300))}
+    assert f"index/{name}" in {
+        finding.file for finding in damage(checked(root, index_slots=100, index_entries=300))
+    }
 
 
 @pytest.mark.parametrize("at", range(20))
@@ -191,7 +247,9 @@ def test_a_damaged_entry_of_an_index_file_is_found(at: int, tmp_path: Path) -> N
     name = sorted(path.name for path in (root / "index").iterdir())[1]
     place = 40 + 4 * 100 + 20 * 57
     flip(root / "index" / name, place + at, 0x02)
-    assert (f"index/{name}", place) in [(finding.file, finding.offset) for finding in damage(checked(root))]
+    assert (f"index/{name}", place) in [
+        (finding.file, finding.offset) for finding in damage(checked(root))
+    ]
 
 
 def test_a_damaged_slot_and_bytes_where_none_should_be_are_found(tmp_path: Path) -> None:
@@ -210,7 +268,12 @@ def test_a_damaged_slot_and_bytes_where_none_should_be_are_found(tmp_path: Path)
 def test_an_index_file_that_is_missing_is_found(number: int, tmp_path: Path) -> None:
     root = golden(tmp_path)
     sorted((root / "index").iterdir())[number].unlink()
-    assert {finding.kind for finding in damage(checked(root))} <= {"index-begin", "index-missing", "index-end", "index-time"}
+    assert {finding.kind for finding in damage(checked(root))} <= {
+        "index-begin",
+        "index-missing",
+        "index-end",
+        "index-time",
+    }
     assert damage(checked(root))
 
 
@@ -224,7 +287,10 @@ def test_an_entry_that_is_missing_in_the_middle_or_at_the_end_is_found(tmp_path:
         path, at = entry_at(tmp_path, number)
         overwrite(path, at, bytes(20))
     found = damage(checked(tmp_path))
-    assert [(finding.kind, finding.offset) for finding in found] == [("no-entry", 80), ("no-entry", 180)]
+    assert [(finding.kind, finding.offset) for finding in found] == [
+        ("no-entry", 80),
+        ("no-entry", 180),
+    ]
 
 
 def test_an_entry_that_no_record_has_is_found(tmp_path: Path) -> None:
@@ -254,23 +320,37 @@ def test_a_store_that_was_not_stopped_may_lack_its_last_entries(tmp_path: Path) 
     assert {"abort", "behind"} <= kinds(found)
 
 
-def test_a_record_that_lies_about_its_queue_is_told_from_a_queue_that_lost_an_entry(tmp_path: Path) -> None:
+def test_a_record_that_lies_about_its_queue_is_told_from_a_queue_that_lost_an_entry(
+    tmp_path: Path,
+) -> None:
     offsets = filled(tmp_path)
-    flip(tmp_path / "commitlog/00000000000000000000", offsets[4] + 15, 0x02)  # queue 0 becomes queue 2
+    flip(
+        tmp_path / "commitlog/00000000000000000000", offsets[4] + 15, 0x02
+    )  # queue 0 becomes queue 2
     found = damage(checked(tmp_path))
     finding = only(found)
-    assert (finding.kind, finding.severity, finding.offset) == ("record-place", Severity.LOSS, offsets[4])
+    assert (finding.kind, finding.severity, finding.offset) == (
+        "record-place",
+        Severity.LOSS,
+        offsets[4],
+    )
     assert "message 2 of Orders/0" in finding.what
 
 
 @pytest.mark.parametrize("number", [0, 2, 57, 58])
 @pytest.mark.parametrize("at", [21, 26, 27])
-def test_a_record_that_lies_about_its_queue_offset_is_told(number: int, at: int, tmp_path: Path) -> None:
+def test_a_record_that_lies_about_its_queue_offset_is_told(
+    number: int, at: int, tmp_path: Path
+) -> None:
     offsets = filled(tmp_path)
     path = tmp_path / f"commitlog/{offsets[number] - offsets[number] % 4096:020}"
     flip(path, offsets[number] % 4096 + at, 0x04)
     finding = only(damage(checked(tmp_path)))
-    assert (finding.kind, finding.file, finding.offset) == ("record-place", f"commitlog/{path.name}", offsets[number] % 4096)
+    assert (finding.kind, finding.file, finding.offset) == (
+        "record-place",
+        f"commitlog/{path.name}",
+        offsets[number] % 4096,
+    )
 
 
 def test_a_topic_that_was_deleted_and_made_again_is_no_damage(tmp_path: Path) -> None:
@@ -289,12 +369,16 @@ def test_a_topic_that_was_deleted_and_made_again_is_no_damage(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_records_without_a_queue_are_damage_only_if_the_topic_is_known(known: bool, tmp_path: Path) -> None:
+def test_records_without_a_queue_are_damage_only_if_the_topic_is_known(
+    known: bool, tmp_path: Path
+) -> None:
     filled(tmp_path, 10)
     for path in sorted((tmp_path / "consumequeue").rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()
     (tmp_path / "config").mkdir()
-    (tmp_path / "config/topics.json").write_text('{"topicConfigTable":{' + ('"Orders":{}' if known else "") + "}}")
+    (tmp_path / "config/topics.json").write_text(
+        '{"topicConfigTable":{' + ('"Orders":{}' if known else "") + "}}"
+    )
     assert bool(damage(checked(tmp_path))) is known
     assert "no-queue" in kinds(checked(tmp_path))
 
@@ -310,7 +394,9 @@ def test_records_without_a_queue_are_damage_only_if_the_topic_is_known(known: bo
         (bytes(1000) + b"x" + bytes(3095), 48),
     ],
 )
-def test_a_checkpoint_that_cannot_be_is_found(content: bytes, offset: int | None, tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_is_found(
+    content: bytes, offset: int | None, tmp_path: Path
+) -> None:
     filled(tmp_path)
     (tmp_path / "checkpoint").write_bytes(content)
     finding = only(damage(checked(tmp_path)))
@@ -322,7 +408,11 @@ def test_a_configuration_that_cannot_be_read_is_found(content: bytes, tmp_path: 
     root = golden(tmp_path)
     (root / "config/topics.json").write_bytes(content)
     finding = only(damage(checked(root)))
-    assert (finding.kind, finding.file, finding.severity) == ("config", "config/topics.json", Severity.DAMAGE)
+    assert (finding.kind, finding.file, finding.severity) == (
+        "config",
+        "config/topics.json",
+        Severity.DAMAGE,
+    )
     (root / "config/topics.json.bak").write_bytes(content)
     assert only(damage(checked(root))).severity is Severity.LOSS
 
@@ -359,7 +449,9 @@ def test_a_log_file_of_another_length_is_found(length: int, tmp_path: Path) -> N
     assert (finding.kind, finding.file) == ("log-length", f"commitlog/{path.name}")
 
 
-def test_queue_files_of_another_length_or_with_one_missing_between_are_found(tmp_path: Path) -> None:
+def test_queue_files_of_another_length_or_with_one_missing_between_are_found(
+    tmp_path: Path,
+) -> None:
     filled(tmp_path)
     (tmp_path / "consumequeue/Orders/0/00000000000000000200").unlink()
     short = tmp_path / "consumequeue/Orders/1/00000000000000000400"
@@ -377,7 +469,12 @@ def test_files_that_do_not_belong_there_are_noted(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     found = checked(tmp_path)
     assert damage(found) == []
-    assert {finding.file for finding in found.findings} == {"core.1234", "commitlog/readme", "index/old", "consumequeue/Orders/0/x"}
+    assert {finding.file for finding in found.findings} == {
+        "core.1234",
+        "commitlog/readme",
+        "index/old",
+        "consumequeue/Orders/0/x",
+    }
 
 
 def test_an_empty_last_file_is_noted(tmp_path: Path) -> None:
@@ -408,7 +505,7 @@ def test_of_one_kind_in_one_file_only_the_first_are_kept() -> None:
 
 def test_progress_is_told(tmp_path: Path) -> None:
     from orbitmq.store.tools.check import check
-    from store_tools_room import directory
+    from support.store.tools import directory
 
     filled(tmp_path)
     heard: list[tuple[int, int]] = []

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import golden_stores
-from index_room import Keyed, UnsyncedLayer, make_index, put_all
 from orbitmq.common.errors import StoreError
 from orbitmq.store.index_file import IndexShape
 from orbitmq.store.tools.read_only import ReadOnlyLayer
-from orbitmq.store.tools.sizes import Extent, Told, file_size, index_shape, read_config
-from store_tools_room import checked, damage, directory, filled, golden
+from orbitmq.store.tools.sizes import Extent, StoreLayout, file_size, index_shape, read_config
+from support.store import golden_stores
+from support.store.indexes import Keyed, UnsyncedLayer, make_index, put_all
+from support.store.tools import checked, damage, directory, filled, golden
 
-NOWHERE = Told(root=Path("nowhere"))
+NOWHERE = StoreLayout(root=Path("nowhere"))
 
 
 @pytest.mark.parametrize("folder", golden_stores.folders())
@@ -34,13 +34,17 @@ def test_the_sizes_of_golden_stores_are_found_out(folder: str, tmp_path: Path) -
 
 @given(st.integers(1, 60), st.integers(2, 60), st.integers(1, 40))
 @settings(max_examples=40, deadline=None)
-def test_the_shape_of_any_index_that_was_stopped_is_found_out(slots: int, entries: int, count: int) -> None:
+def test_the_shape_of_any_index_that_was_stopped_is_found_out(
+    slots: int, entries: int, count: int
+) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as name:
         folder, shape = Path(name), IndexShape(slots, entries)
         index = make_index(folder / "index", UnsyncedLayer(), shape)
-        put_all(index, [Keyed(100 * number + 1, unique_key=f"key {number}") for number in range(count)])
+        put_all(
+            index, [Keyed(100 * number + 1, unique_key=f"key {number}") for number in range(count)]
+        )
         index.stop()
         paths = sorted((folder / "index").iterdir())
         found = index_shape(ReadOnlyLayer(), paths, NOWHERE)
@@ -53,7 +57,12 @@ def test_the_shape_of_any_index_that_was_stopped_is_found_out(slots: int, entrie
 def test_without_files_nothing_is_known_and_defaults_are_the_original_s(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     found = directory(tmp_path)
-    assert (found.log_file_size, found.queue_file_size, found.batch_file_size, found.index_shape) == (1 << 30, 6_000_000, 13_800_000, None)
+    assert (
+        found.log_file_size,
+        found.queue_file_size,
+        found.batch_file_size,
+        found.index_shape,
+    ) == (1 << 30, 6_000_000, 13_800_000, None)
 
 
 def test_the_size_that_most_files_tell_counts() -> None:
@@ -71,25 +80,25 @@ def test_a_broker_s_configuration_tells_the_sizes(tmp_path: Path) -> None:
     filled(root)
     config = tmp_path / "broker.conf"
     config.write_text(
-        f"brokerName=b\nstorePathRootDir={root}\nmappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=190\n"
-        "maxHashSlotNum=11\nmaxIndexNum=60\nmessageDelayLevel=1s 2m 3h 1d\n"
+        f"brokerName=b\nstorePathRootDir={root}\nmappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=190\nmaxHashSlotNum=11\nmaxIndexNum=60\nmessageDelayLevel=1s"
+        " 2m 3h 1d\n"
     )
     told = read_config(config)
-    assert told == Told(
+    assert told == StoreLayout(
         root=root, log_file_size=4096, queue_file_size=200, index_slots=11, index_entries=60,
         delay_levels_ms=(1_000, 120_000, 10_800_000, 86_400_000),
     )  # fmt: skip
-    assert read_config(config, Told(root=tmp_path)).root == tmp_path
+    assert read_config(config, StoreLayout(root=tmp_path)).root == tmp_path
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("brokerName=b\n", "no storePathRootDir"),
-        ("storePathRootDir=/x\nmaxIndexNum=many\n", "maxIndexNum=many .* is no size"),
-        ("storePathRootDir=/x\nmappedFileSizeCommitLog=0\n", "is no size"),
+        ("storePathRootDir=/x\nmaxIndexNum=many\n", "maxIndexNum=many .* is not a size"),
+        ("storePathRootDir=/x\nmappedFileSizeCommitLog=0\n", "is not a size"),
         ("storePathRootDir=/x\nmessageDelayLevel=soon\n", "is not of the form"),
-        ("storePathRootDir=\\u00x\n", "is no properties file"),
+        ("storePathRootDir=\\u00x\n", "is not a properties file"),
     ],
 )
 def test_a_configuration_that_is_of_no_use_is_told(text: str, told: str, tmp_path: Path) -> None:
@@ -110,4 +119,7 @@ def test_logs_in_several_folders_are_one_log(tmp_path: Path) -> None:
 
 def test_a_log_of_which_the_length_of_files_is_told_wrong_is_found_damaged(tmp_path: Path) -> None:
     filled(tmp_path)
-    assert {finding.kind for finding in damage(checked(tmp_path, log_file_size=8192))} >= {"log-length", "log-name"}
+    assert {finding.kind for finding in damage(checked(tmp_path, log_file_size=8192))} >= {
+        "log-length",
+        "log-name",
+    }

@@ -1,0 +1,1 @@
+"""Connected producers and consumers, their subscriptions, and their queue locks."""

@@ -1,0 +1,154 @@
+"""Queue locks: which client of a group may consume a queue in order.
+
+Sans-IO: time comes in as `now_ms`. A lock expires a minute after its last request; its holder
+renews it in time. A closed connection does not release it, so that its messages in flight are
+finished before another client gets the queue.
+
+Invariants: at any moment a queue of a group has at most one holder; there are at most LOCKS_MAX
+locks, and LOCKS_PER_CONNECTION_MAX last requested on one connection.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from typing import Final, NamedTuple
+
+from orbitmq.common.errors import Refusal, RefusedError
+from orbitmq.common.slices import Slices, slices_of
+from orbitmq.protocol.bodies.clients import MessageQueue
+
+LOCK_MS_MAX: Final = 60_000
+LOCKS_PER_CONNECTION_MAX: Final = 20_000
+LOCKS_MAX: Final = 200_000  # of all groups; a lock takes some 170 bytes
+SCANNED_PER_SLICE: Final = 5_000
+
+log = logging.getLogger(__name__)
+
+
+class _Lock(NamedTuple):
+    client_id: str
+    user: str | None
+    asked_ms: int
+    connection: Hashable
+
+    def is_of(self, client_id: str, user: str | None) -> bool:
+        return (self.client_id, self.user) == (client_id, user)
+
+
+class QueueLocks:
+    """The locks of all groups."""
+
+    def __init__(self, lock_ms_max: int = LOCK_MS_MAX) -> None:
+        self._lock_ms_max = lock_ms_max
+        self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._asked_on: Counter[Hashable] = Counter()  # number of locks by connection
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def lock(
+        self,
+        group: str,
+        queues: Iterable[MessageQueue],
+        client_id: str,
+        now_ms: int,
+        user: str | None = None,
+        connection: Hashable = None,
+    ) -> list[MessageQueue]:
+        """Lock the queues that no other client holds; return those that the client holds now. With
+        access control a client belongs to one user. Raises RefusedError if a limit is
+        reached; locks taken before that stay until they expire.
+        """
+        locks = self._groups.setdefault(group, {})
+        held, added = [], []
+        try:
+            for queue in queues:
+                lock = locks.get(queue)
+                if lock is None or lock.is_of(client_id, user) or self._is_over(lock, now_ms):
+                    if lock is None or not lock.is_of(client_id, user):
+                        added.append(queue)
+                    if lock is None or lock.connection != connection:
+                        self._check_limits(connection, is_new=lock is None)
+                    self._forget(locks, queue)
+                    locks[queue] = _Lock(client_id, user, now_ms, connection)
+                    self._asked_on[connection] += 1
+                    self._count += 1
+                    held.append(queue)
+        finally:
+            if not locks:
+                del self._groups[group]
+        if added:
+            log.info(
+                "queue_locked group=%s queue=%s/%d client=%s queues=%d",
+                group,
+                added[0].topic,
+                added[0].queue_id,
+                client_id,
+                len(added),
+            )
+        return held
+
+    def _check_limits(self, connection: Hashable, *, is_new: bool) -> None:
+        if self._asked_on[connection] >= LOCKS_PER_CONNECTION_MAX:
+            raise RefusedError(
+                Refusal.FAILED,
+                f"one connection locks at most {LOCKS_PER_CONNECTION_MAX} queues; unlock some, or"
+                " use several clients",
+            )
+        if is_new and self._count >= LOCKS_MAX:
+            raise RefusedError(
+                Refusal.FAILED,
+                f"{LOCKS_MAX} queues are locked, the maximum of this broker; locks that are not"
+                f" renewed expire after {self._lock_ms_max // 1000} s",
+            )
+
+    def _forget(self, locks: dict[MessageQueue, _Lock], queue: MessageQueue) -> None:
+        lock = locks.pop(queue, None)
+        if lock is not None:
+            self._count -= 1
+            self._asked_on[lock.connection] -= 1
+            if not self._asked_on[lock.connection]:
+                del self._asked_on[lock.connection]
+
+    def unlock(
+        self, group: str, queues: Iterable[MessageQueue], client_id: str, user: str | None = None
+    ) -> None:
+        """Release the client's locks on these queues; those of other clients stay."""
+        locks = self._groups.get(group)
+        if locks is None:
+            return
+        for queue in queues:
+            lock = locks.get(queue)
+            if lock is not None and lock.is_of(client_id, user):
+                self._forget(locks, queue)
+        if not locks:
+            del self._groups[group]
+
+    def is_locked(self, group: str, now_ms: int) -> bool:
+        """Return whether any queue of the group is locked: then it consumes in order."""
+        return any(not self._is_over(lock, now_ms) for lock in self._groups.get(group, {}).values())
+
+    def holder(self, group: str, queue: MessageQueue, now_ms: int) -> str | None:
+        """Return the client that holds a queue."""
+        lock = self._groups.get(group, {}).get(queue)
+        return None if lock is None or self._is_over(lock, now_ms) else lock.client_id
+
+    def scan(self, now_ms: int) -> Slices[None]:
+        """Remove expired locks."""
+        for group in list(self._groups):
+            for part in slices_of(list(self._groups.get(group, ())), SCANNED_PER_SLICE):
+                locks = self._groups.get(group, {})
+                for queue in part:
+                    lock = locks.get(queue)
+                    if lock is not None and self._is_over(lock, now_ms):
+                        self._forget(locks, queue)
+                if len(part) == SCANNED_PER_SLICE:
+                    yield
+            if group in self._groups and not self._groups[group]:
+                del self._groups[group]
+
+    def _is_over(self, lock: _Lock, now_ms: int) -> bool:
+        return now_ms - lock.asked_ms > self._lock_ms_max

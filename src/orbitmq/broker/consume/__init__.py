@@ -1,0 +1,1 @@
+"""Reading: pulls and long polling, filters, and consumers that fall behind."""

@@ -1,0 +1,1 @@
+"""Messages that are delivered after the delay of their level."""

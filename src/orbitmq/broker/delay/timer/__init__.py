@@ -1,0 +1,1 @@
+"""Timed messages: scheduled delivery with millisecond precision."""

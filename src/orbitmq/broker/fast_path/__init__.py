@@ -1,0 +1,3 @@
+"""Fast path: serves ordinary sends, pulls and END_TRANSACTION requests straight from the
+connections' receive buffers, before they are decoded.
+"""

@@ -1,1 +1,0 @@
-"""Filters by SQL92 expressions: those of groups that are known, and what they let pass."""

@@ -1,0 +1,1 @@
+"""Persistent metadata of a broker: topics, groups, consumer offsets, filters and consume modes."""

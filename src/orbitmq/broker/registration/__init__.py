@@ -1,0 +1,1 @@
+"""Registration with name servers, and a check that the advertised address reaches the broker."""

@@ -1,1 +1,0 @@
-"""The sections of a broker's configuration; `orbitmq.broker.config` puts them together."""

@@ -1,0 +1,1 @@
+"""Consumers: group membership, queue assignment, pulls, listeners and offsets."""

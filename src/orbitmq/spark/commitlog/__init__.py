@@ -1,0 +1,1 @@
+"""Reads commit logs from their files, without a broker."""

@@ -1,0 +1,1 @@
+"""Kernels: compiled conversions between stored records and Arrow columns."""

@@ -1,0 +1,1 @@
+"""Reads topics as tables and streams."""

@@ -1,0 +1,1 @@
+"""Flushing: the schedule, the threads that call fsync, and the waiters for durable messages."""
