@@ -80,29 +80,6 @@ class RecordCursor:
     of the actual body.
     """
 
-    __slots__ = (
-        "at",
-        "body_at",
-        "body_crc",
-        "body_size",
-        "born_time_ms",
-        "buffer",
-        "flag",
-        "log_offset",
-        "prepared_offset",
-        "properties_at",
-        "properties_size",
-        "queue_id",
-        "queue_offset",
-        "reconsume_times",
-        "size",
-        "store_time_ms",
-        "sys_flag",
-        "topic_at",
-        "topic_size",
-        "whole",
-    )
-
     def __init__(self) -> None:
         self.buffer: Buffer = b""
         self.whole = False

@@ -62,8 +62,6 @@ class MessageRecord:
     form; `properties` is their text in UTF-8.
     """
 
-    __slots__ = _MEMBERS
-
     def __init__(
         self,
         topic: bytes,
@@ -111,23 +109,6 @@ class RecordParts:
     `properties` are in their stored form. Body and properties are pointers, valid as long as their
     owner keeps the buffers.
     """
-
-    __slots__ = (
-        "body",
-        "body_at",
-        "body_size",
-        "born_host",
-        "born_time_ms",
-        "flag",
-        "prepared_offset",
-        "properties",
-        "properties_at",
-        "properties_size",
-        "queue_id",
-        "reconsume_times",
-        "sys_flag",
-        "topic",
-    )
 
     def __init__(self) -> None:
         self.topic = self.born_host = b""

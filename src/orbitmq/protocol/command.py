@@ -51,8 +51,6 @@ class RemotingCommand:
     are the same.
     """
 
-    __slots__ = _MEMBERS
-
     def __init__(
         self,
         code: int,

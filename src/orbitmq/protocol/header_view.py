@@ -62,47 +62,6 @@ class HeaderView:
     With `notes_fields`, the names and values of all fields are noted too, in wire order.
     """
 
-    __slots__ = (
-        "_at",
-        "_is_bad",
-        "_size",
-        "born_time_ms",
-        "code",
-        "commit_log_offset",
-        "commit_offset",
-        "count_max",
-        "field_count",
-        "flag",
-        "group_at",
-        "group_size",
-        "is_batch",
-        "is_escaped",
-        "message_flag",
-        "name_at",
-        "name_size",
-        "notes_fields",
-        "opaque",
-        "outcome",
-        "properties_at",
-        "properties_size",
-        "queue_id",
-        "queue_offset",
-        "reconsume_times",
-        "sub_version",
-        "subscription_at",
-        "subscription_size",
-        "suspend_ms",
-        "sys_flag",
-        "topic_at",
-        "topic_size",
-        "transaction_id_at",
-        "transaction_id_size",
-        "type_at",
-        "type_size",
-        "value_at",
-        "value_size",
-    )
-
     def __init__(self) -> None:
         self.code = self.flag = self.opaque = self.queue_id = self.sys_flag = self.message_flag = (
             self.reconsume_times

@@ -65,11 +65,6 @@ class QueueRun:
     `next_offset` and `physical_end` are after the last one.
     """
 
-    __slots__ = (
-        "batch_number", "entries", "is_plain", "key", "next_offset", "p", "physical_end", "queue",
-        "queue_id", "topic", "topic_size", "used"
-    )  # fmt: skip
-
     batch_number: int
     entries: bytearray
     is_plain: bool
@@ -86,19 +81,6 @@ class QueueRun:
 
 class DispatchBatch(RecordScanner):  # type: ignore[misc]  # untyped to mypy
     """The records dispatched from `begin` to `write_runs`."""
-
-    __slots__ = (
-        "_arrivals",
-        "_bad",
-        "_index",
-        "_number",
-        "_obtain",
-        "_other",
-        "_recent",
-        "_runs",
-        "_touched",
-        "_writer",
-    )
 
     def __init__(
         self,

@@ -70,24 +70,6 @@ class IndexWriter:
     last `pending` ones.
     """
 
-    __slots__ = (
-        "_entries",
-        "_slots",
-        "_touched",
-        "begin_offset",
-        "begin_time_ms",
-        "end_offset",
-        "end_time_ms",
-        "entries",
-        "entry_count",
-        "entry_max",
-        "pending",
-        "slot_count",
-        "slots",
-        "slots_used",
-        "touched",
-    )
-
     def __init__(
         self,
         slot_count: cython.int,

@@ -59,8 +59,6 @@ class Appended:
     is flushed.
     """
 
-    __slots__ = ("end", "offset", "queue_offset", "size", "store_time_ms")
-
     offset: LogOffset
     end: LogOffset
     size: int
@@ -84,27 +82,6 @@ class Part(NamedTuple):
 
 class LogBatch:
     """The records since the last commit; `end` is the log's end once they are written."""
-
-    __slots__ = (
-        "_batch_size_max",
-        "_body_size_max",
-        "_file_size",
-        "_limits",
-        "_message_parts",
-        "_offsets",
-        "_part_begin",
-        "_part_offset",
-        "_parts",
-        "_record_size_max",
-        "_refusal",
-        "_store_host",
-        "_topic_size_max",
-        "_with_crc",
-        "buffer",
-        "end",
-        "store_time_ms",
-        "used",
-    )
 
     def __init__(
         self,

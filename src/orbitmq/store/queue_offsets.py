@@ -19,16 +19,12 @@ NextOffset = Callable[[bytes, int], int]
 class _Queue:
     """The next offset of one queue, now and when the batch began."""
 
-    __slots__ = ("kept_offset", "next_offset")
-
     def __init__(self, offset: cython.longlong) -> None:
         self.next_offset = self.kept_offset = offset
 
 
 class QueueOffsets:
     """The next offset of every queue; without a lookup, unknown queues start at 0."""
-
-    __slots__ = ("_changed", "_find", "_queues")
 
     def __init__(self, find: NextOffset | None = None) -> None:
         self._find = find

@@ -56,43 +56,6 @@ class RecordCollector:
     missing, not rejected.
     """
 
-    __slots__ = (
-        "_asked",
-        "_bytes_max",
-        "_check_body",
-        "_check_record",
-        "_code_count",
-        "_code_set",
-        "_codes",
-        "_cold_bytes_max",
-        "_cold_count_max",
-        "_count_max",
-        "_cursor",
-        "_entry_size",
-        "_file_size",
-        "_find",
-        "_hot_bytes_max",
-        "_hot_count_max",
-        "_hot_distance",
-        "_log_end",
-        "_passes_bare",
-        "_record_cost",
-        "_scan_size_max",
-        "_skip_below",
-        "_unit_of",
-        "_used",
-        "_wanted",
-        "_work",
-        "bad",
-        "is_gone",
-        "last_log_offset",
-        "last_store_time_ms",
-        "message_count",
-        "next_offset",
-        "record_count",
-        "records",
-    )
-
     def __init__(
         self,
         find: Callable[[int], Any],  # the file of a log offset, or None

@@ -24,8 +24,6 @@ class RecordScanner:
     and of the valid ones their count, the last store time, and the earliest of the last 16 to 32.
     """
 
-    __slots__ = ("_low_before_ms", "_low_ms", "at", "count", "result", "store_time_ms")
-
     def __init__(self) -> None:
         self.at = self.count = self.result = self.store_time_ms = self._low_ms = (
             self._low_before_ms

@@ -66,23 +66,6 @@ SIGNATURE_NAME = cython.declare(bytes, SIGNATURE.encode())
 class AuthorizingFastPath:
     """Passes authorized requests to a fast path and leaves all others to the general path."""
 
-    __slots__ = (
-        "_allowed",
-        "_content",
-        "_fast_path",
-        "_frame_max",
-        "_guards",
-        "_header",
-        "_header_max",
-        "_hosts",
-        "_is_fresh",
-        "_names",
-        "_naming",
-        "_order",
-        "_rules",
-        "_topic_of_half",
-    )
-
     def __init__(
         self,
         fast_path: FastPath,

@@ -31,17 +31,6 @@ TALLIES_MAX = 100_000
 class SendTally:
     """Counts a topic's messages of one type: in this iteration, and since the last report."""
 
-    __slots__ = (
-        "count",
-        "message_type",
-        "name",
-        "puts",
-        "size",
-        "told_count",
-        "told_puts",
-        "told_size",
-    )
-
     def __init__(self, name: str, message_type: Any) -> None:
         self.name = name
         self.message_type = message_type
@@ -52,18 +41,6 @@ class FastQueue:
     """Counts the client puts into a queue: in this iteration, and, with their summed latency, since
     the last report.
     """
-
-    __slots__ = (
-        "is_level",
-        "puts",
-        "queue_id",
-        "size",
-        "times",
-        "told_puts",
-        "told_size",
-        "took_ms",
-        "topic",
-    )
 
     def __init__(self, topic: str, queue_id: int) -> None:
         self.topic = topic
@@ -77,18 +54,6 @@ class IterationCounts:
     queue.
     """
 
-    __slots__ = (
-        "batches",
-        "begun_ms",
-        "ends",
-        "oneway_batches",
-        "oneway_ends",
-        "oneway_sends",
-        "puts",
-        "queues",
-        "sends",
-    )
-
     def __init__(self) -> None:
         self.sends = self.batches = self.ends = self.oneway_sends = self.oneway_batches = (
             self.oneway_ends
@@ -100,19 +65,6 @@ class IterationCounts:
 
 class SendCounters:
     """Counts sends and reports them to a listener. `iteration` has those of the current one."""
-
-    __slots__ = (
-        "_answers",
-        "_deferred",
-        "_dirty",
-        "_dirty_queues",
-        "_listener",
-        "_put_times",
-        "_tallies",
-        "_touched",
-        "_touched_queues",
-        "iteration",
-    )
 
     def __init__(self, listener: Any) -> None:
         self._listener = listener

@@ -73,26 +73,6 @@ _FOR_THE_GENERAL_PATH = (InvalidMessageError, OSError)  # the general path repor
 class EndTransactionHandler:
     """Serves END_TRANSACTION."""
 
-    __slots__ = (
-        "_binary",
-        "_ended",
-        "_ending",
-        "_half",
-        "_is_saved",
-        "_json",
-        "_log",
-        "_message",
-        "_op",
-        "_op_properties",
-        "_op_topic",
-        "_pending",
-        "_properties",
-        "_record_at",
-        "_sends",
-        "_service",
-        "_topics",
-    )
-
     def __init__(self, sends: SendHandler, service: Transactions) -> None:
         send_service = sends._service
         self._sends = sends

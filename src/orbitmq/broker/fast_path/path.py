@@ -51,21 +51,6 @@ class BrokerFastPath:
     code reaches its handler without hooks or filters in between.
     """
 
-    __slots__ = (
-        "_ends",
-        "_frame_max",
-        "_header",
-        "_header_max",
-        "_is_direct",
-        "_is_fresh",
-        "_offsets",
-        "_pulls",
-        "_sends",
-        "_takes_ends",
-        "_takes_pulls",
-        "_takes_sends",
-    )
-
     def __init__(
         self,
         sends: SendService,

@@ -45,21 +45,6 @@ class PropertyBuffer:
     property with the delay level, which is rewritten, starts at `cut_at`.
     """
 
-    __slots__ = (
-        "_buffer",
-        "cut_at",
-        "cut_size",
-        "is_sharded",
-        "key_at",
-        "key_size",
-        "kind",
-        "more",
-        "number",
-        "p",
-        "size",
-        "waits",
-    )
-
     def __init__(self) -> None:
         self._buffer = bytearray(1 << 12)
         self.p = address(self._buffer)

@@ -71,8 +71,6 @@ class ReadTally:
     and the lag of the last one.
     """
 
-    __slots__ = ("behind_bytes", "behind_ms", "gets", "group", "queue_id", "took_ms", "topic")
-
     def __init__(self, group: str, topic: str, queue_id: int) -> None:
         self.group = group
         self.topic = topic
@@ -84,24 +82,6 @@ class FastReader:
     """A group that reads a topic: its cached subscription, and what it read since the last
     report.
     """
-
-    __slots__ = (
-        *(
-            "asked",
-            "config",
-            "gets",
-            "got",
-            "group",
-            "is_readable",
-            "queues",
-            "reads",
-            "size",
-            "subscription",
-            "topic",
-            "topic_sys_flag",
-        ),
-        "wanted",
-    )
 
     group: str
     topic: str
@@ -120,37 +100,6 @@ class FastReader:
 
 class PullHandler:
     """Serves PULL_MESSAGE."""
-
-    __slots__ = (
-        "_answered",
-        "_answers",
-        "_begun_ms",
-        "_binary",
-        "_consumers",
-        "_dirty",
-        "_dirty_reads",
-        "_found",
-        "_got",
-        "_groups",
-        "_groups_version",
-        "_held_header",
-        "_held_times",
-        "_is_open",
-        "_json",
-        "_known",
-        "_now_ms",
-        "_offsets",
-        "_oneways",
-        "_pending",
-        "_reads",
-        "_resume_general",
-        "_service",
-        "_settings",
-        "_took_ms_max",
-        "_topics",
-        "_topics_version",
-        "_turn_times",
-    )
 
     def __init__(self, service: PullService, resume_general: Callable[[PendingPull], Any]) -> None:
         self._service = service

@@ -42,8 +42,6 @@ class ReplyTemplate:
     in that order.
     """
 
-    __slots__ = ("block_at", "is_binary", "pieces", "size")
-
     def __init__(self, sample: RemotingCommand, marked: Sequence[object]) -> None:
         sample.opaque = OPAQUE_MARK
         rest = frame.encode(sample)
@@ -64,8 +62,6 @@ class ReplyTemplate:
 
 class ReplyBuffer:
     """A buffer of replies, in the order of the links that they go to."""
-
-    __slots__ = ("_begin", "_begins", "_buffer", "_links", "_p", "_piece", "_template", "used")
 
     def __init__(self) -> None:
         self._buffer = bytearray(SIZE_MIN)

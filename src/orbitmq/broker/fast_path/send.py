@@ -117,17 +117,6 @@ _FOR_THE_GENERAL_PATH = (InvalidMessageError, OSError)  # the general path repor
 class FastTopic:
     """A topic that accepts messages, with the counters of those stored in it."""
 
-    __slots__ = (
-        "more_flags",
-        "name",
-        "plain",
-        "queue_count",
-        "queues",
-        "raw",
-        "raw_size",
-        "sharded",
-    )
-
     name: str
     raw: bytes
     raw_size: int
@@ -140,38 +129,6 @@ class FastTopic:
 
 class SendHandler:
     """Serves SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE."""
-
-    __slots__ = (
-        "_binary",
-        "_binary_recall",
-        "_host_digits",
-        "_ids",
-        "_ids_p",
-        "_is_open",
-        "_is_sync",
-        "_json",
-        "_json_recall",
-        "_keyless_binary",
-        "_keyless_json",
-        "_known",
-        "_last",
-        "_log",
-        "_now",
-        "_now_ms",
-        "_parts",
-        "_properties",
-        "_safe",
-        "_service",
-        "_settings",
-        "_settings_seen",
-        "_store",
-        "_stored_size",
-        "_topics",
-        "_topics_version",
-        "counts",
-        "is_pending",
-        "on_commit",
-    )
 
     def __init__(self, service: SendService) -> None:
         self._service = service

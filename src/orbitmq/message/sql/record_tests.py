@@ -56,18 +56,6 @@ _REPLACEMENT = "\ufffd"  # in a text, it may stand for malformed bytes
 class RecordTest:
     """A compiled node of an expression."""
 
-    __slots__ = (
-        "bound",
-        "is_negated",
-        "kind",
-        "name",
-        "node",
-        "operands",
-        "other",
-        "text_set",
-        "texts",
-    )
-
     def __init__(self, kind: int, name: str = "") -> None:
         self.kind = kind
         self.name = name.encode()
@@ -84,8 +72,6 @@ class RecordMatcher:
     """An expression of a given cost with its `evaluation` function; `tell` is called with values
     that cannot be compared.
     """
-
-    __slots__ = ("_cost", "_evaluate", "_tell", "_test")
 
     def __init__(
         self, node: Node, cost: int, evaluate: Test, tell: Callable[[ValueError], None]
