@@ -57,11 +57,13 @@ class GroupCommitMachine(RuleBasedStateMachine):
     @rule(passed_ms=st.integers(0, 40))
     def time_passes(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
-        expected = [waiter for _, deadline_ms, waiter in self.model if deadline_ms <= self.now_ms]
+        expected = [
+            (end, waiter) for end, deadline_ms, waiter in self.model if deadline_ms <= self.now_ms
+        ]
         self.model = [each for each in self.model if each[1] > self.now_ms]
         found = self.tickets.expire(self.now_ms)
         assert found == expected
-        self.leave(found, Outcome.TIMED_OUT)
+        self.leave([waiter for _, waiter in found], Outcome.TIMED_OUT)
 
     @rule()
     def the_store_turns_read_only(self) -> None:

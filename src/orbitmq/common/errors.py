@@ -189,6 +189,10 @@ class StoreFullError(StoreError):
     """
 
 
+class NotEnoughReplicasError(StoreError):
+    """A message was refused because too few replicas are in sync; nothing was stored."""
+
+
 class CorruptRecordError(StoreError):
     """Bytes that are not a complete message record; the error says where they are and what is
     wrong.

@@ -18,23 +18,39 @@ end. Thread rule: the loop thread.
 
 `append` never commits by itself: the caller checks `is_batch_full` and commits, so that one place
 learns which messages a failed commit dropped.
+
+A slave's log grows by `receive` instead: bytes of its master's log, cut anywhere. They are written
+as they come, and the end moves only over complete, valid records, so that every reader sees what it
+sees on a master. Bytes of an incomplete record count as received until `drop_received`.
 """
 
 from __future__ import annotations
 
 import logging
 
-from orbitmq.common.errors import StoreReadOnlyError, WriteFailedError, reason_of
+from orbitmq.common.errors import (
+    CorruptRecordError,
+    StoreError,
+    StoreReadOnlyError,
+    WriteFailedError,
+    reason_of,
+)
+from orbitmq.common.mem import Buffer, get32, signed32
+from orbitmq.message.layout import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Flaw
+from orbitmq.message.record import flaw_text
+from orbitmq.message.record_read import RecordCursor
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.file_layer import FileLayer
 from orbitmq.store.file_queue import FileQueue, FlushJob
 from orbitmq.store.log_batch import LogBatch
 from orbitmq.store.log_scan import LogScan
+from orbitmq.store.mapped_file import MappedFile
 from orbitmq.store.quarantine import Quarantine
 from orbitmq.store.queue_offsets import QueueOffsets
 from orbitmq.store.record_scanner import RecordScanner
 from orbitmq.store.types import LogOffset, StoreTimeMs
 
+_MAGICS = (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 log = logging.getLogger(__name__)
 
 
@@ -67,6 +83,8 @@ class CommitLog:
         self.append_batch = self._batch.append_all
         self._store_time_ms = StoreTimeMs(0)  # of the last committed record
         self._stale_end = 0  # bytes of a failed commit may follow the end up to here
+        self._received_end = 0  # bytes of a master's log follow the end up to here
+        self._scanner = RecordScanner()  # of received records
 
     def follow(self, config: StoreConfig) -> None:
         """Apply the settings that may change while the store is open."""
@@ -122,7 +140,7 @@ class CommitLog:
             self.files.rewrite(unsynced, end)
         self.flush()
         self._store_time_ms = store_time_ms
-        self._stale_end = 0
+        self._stale_end = self._received_end = 0
         self.discard()
         log.info("log_resumed begin=%d end=%d", self.min_offset, end)
 
@@ -159,6 +177,120 @@ class CommitLog:
         self._store_time_ms = StoreTimeMs(self._batch.store_time_ms)
         self.offsets.keep()
         self._batch.begin(end, self._store_time_ms)
+
+    # -- bytes of a master's log
+
+    @property
+    def received_end(self) -> LogOffset:
+        """The offset after the last received byte."""
+        return LogOffset(max(self._received_end, self.files.end_offset))
+
+    def begin_at(self, offset: LogOffset) -> None:
+        """Let an empty log begin at `offset`, where a master's file begins; StoreError if no file
+        of this log can begin there.
+        """
+        assert not self.files.files, "the log is not empty"
+        if offset % self.files.file_size:
+            raise StoreError(
+                f"the master's log has a file that begins at {offset}, which is no multiple of"
+                f" mappedFileSizeCommitLog={self.files.file_size}: configure the master's file size"
+            )
+        self.files.end_offset = self.files.flushed_offset = offset
+        self.discard()
+
+    def receive(self, offset: LogOffset, data: Buffer) -> None:
+        """Write bytes of a master's log that continue those received before, and move the end over
+        the records that are complete.
+
+        StoreError if they do not continue them, WriteFailedError if the disk fails,
+        CorruptRecordError if a record is invalid: in both cases what follows the end is dropped.
+        """
+        assert not self._batch.used, "a batch is open"
+        if self.read_only_reason is not None:
+            raise StoreReadOnlyError(self.read_only_reason)
+        if offset != self.received_end:
+            raise StoreError(
+                f"the master sent bytes from {offset} on, expected are those from"
+                f" {self.received_end} on"
+            )
+        try:
+            with memoryview(data) as view:
+                self._write_received(offset, view)
+        except OSError as error:
+            self._stale_end = max(self._stale_end, offset + len(data))
+            self.drop_received()
+            raise WriteFailedError(
+                f"the commit log could not be written at {offset}: {reason_of(error)}"
+            ) from error
+        self._received_end = offset + len(data)
+        try:
+            self._complete_received()
+        except CorruptRecordError:
+            self.drop_received()
+            raise
+        finally:
+            self.discard()
+
+    def drop_received(self) -> None:
+        """Forget received bytes after the last complete record; they are overwritten, or cleared
+        before the next commit.
+        """
+        self._stale_end = max(self._stale_end, self._received_end)
+        self._received_end = 0
+
+    def _write_received(self, offset: LogOffset, data: memoryview) -> None:
+        at, size = 0, self.files.file_size
+        while at < len(data):
+            room = size - (offset + at) % size
+            with data[at : at + room] as part:
+                self.files.write(offset + at, part)
+                at += len(part)
+
+    def _complete_received(self) -> None:
+        """Move the end over complete records; CorruptRecordError at an invalid one."""
+        received, scanner = self._received_end, self._scanner
+        cursor = RecordCursor()  # not kept: it would keep the file mapped
+        while self.files.end_offset < received:
+            file = self.files.find(self.files.end_offset)
+            assert file is not None, "received bytes are in a file"
+            end = min(file.end, received) - file.start
+            before = scanner.count
+            is_complete = scanner.scan(
+                cursor,
+                file.view(),
+                self.files.end_offset - file.start,
+                end,
+                end,
+                file.start,
+                True,
+                self._record_crc_required,
+            )
+            self.files.end_offset = file.start + scanner.at
+            if scanner.count > before:
+                self._store_time_ms = StoreTimeMs(scanner.store_time_ms)
+            if is_complete:
+                continue
+            if scanner.result == 0 and scanner.at + _blank_size(file, scanner.at) == file.size:
+                self.files.end_offset = file.end
+            elif self._may_become_record(file, scanner.at, end):
+                break
+            else:
+                raise CorruptRecordError(
+                    f"the master's log has no valid record at {self.files.end_offset}:"
+                    f" {_flaw(scanner.result, cursor)}. Are mappedFileSizeCommitLog of both"
+                    " brokers the same? Otherwise the network or the master's disk damaged it"
+                )
+        if self.files.end_offset >= self._stale_end:
+            self._stale_end = 0
+
+    def _may_become_record(self, file: MappedFile, at: int, end: int) -> bool:
+        """Return whether the bytes from `at` to `end` may be the first of a record or blank."""
+        if self._scanner.result != Flaw.CUT:
+            return False
+        view = file.view()
+        return (end - at < 4 or BLANK_SIZE <= signed32(view, at) <= file.size - at) and (
+            end - at < BLANK_SIZE or get32(view, at + 4) in _MAGICS
+        )
 
     def discard(self) -> None:
         """Drop the batch: offsets, queue offsets and times are those after the last commit."""
@@ -227,7 +359,11 @@ class CommitLog:
         """Clear, durably, what a failed commit may have left after the end; OSError if the disk
         still fails.
         """
-        if not self._stale_end:
+        if not (self._stale_end or self._received_end):
+            return
+        self.drop_received()
+        if self._stale_end <= self.files.end_offset:
+            self._stale_end = 0
             return
         self.files.clear(self.files.end_offset, self._stale_end)
         try:
@@ -248,3 +384,14 @@ class CommitLog:
             self._batch.refuse(self.read_only_reason)
             log.error("log_read_only reason=%s", self.read_only_reason)
         return self.read_only_reason
+
+
+def _blank_size(file: MappedFile, at: int) -> int:
+    """Return the size of a blank: that of the rest of its file."""
+    return signed32(file.view(), at)
+
+
+def _flaw(result: int, cursor: RecordCursor) -> str:
+    if result == 0:
+        return "a blank ends before its file does"
+    return f"it states the offset {cursor.log_offset}" if result > 0 else flaw_text(result)

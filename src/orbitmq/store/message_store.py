@@ -1,9 +1,10 @@
 """The message store: builds log, queues, index and their maintenance, and opens and closes them in
 order.
 
-Messages go in through `append` and `commit`, or `put`, which is both; `reads` returns them; `tick`
-does the periodic work. With SYNC_FLUSH a message enters its queue once it is flushed, so that no
-consumer reads what a power failure could undo; with ASYNC_FLUSH at once.
+Messages go in through `append` and `commit`, or `put`, which is both; on a slave, bytes of the
+master's log through `receive`. `reads` returns messages; `tick` does the periodic work. With
+SYNC_FLUSH a message enters its queue once it is flushed, so that no consumer reads what a power
+failure could undo; with ASYNC_FLUSH at once.
 
 Thread rule: one thread, except for the flush threads and the files worker inside. Crash rule:
 `abort` exists while the store is open, and stays if it could not be closed with everything on disk;
@@ -19,6 +20,7 @@ from functools import partial
 
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import (
+    NotEnoughReplicasError,
     StoreError,
     StoreFullError,
     StoreReadOnlyError,
@@ -26,6 +28,7 @@ from orbitmq.common.errors import (
     os_error_text,
     reason_of,
 )
+from orbitmq.common.mem import Buffer
 from orbitmq.message.record_write import MessageRecord
 from orbitmq.store import queue_manifest
 from orbitmq.store.checkpoint import Checkpoint
@@ -35,6 +38,7 @@ from orbitmq.store.dispatch import Dispatcher, FilterBits
 from orbitmq.store.file_layer import FileLayer
 from orbitmq.store.flush.coordinator import Flushing, MakeFlusher, Waiter
 from orbitmq.store.flush.fsync_thread import Flusher
+from orbitmq.store.flush.replica_acks import NO_REPLICAS, ReplicaAcks
 from orbitmq.store.index import Index
 from orbitmq.store.index_proof import IndexProof
 from orbitmq.store.log_batch import Appended
@@ -71,8 +75,11 @@ class MessageStore:
         retention_rules: RetentionRules = NO_RULES,
         filter_bits: FilterBits | None = None,
         make_flusher: MakeFlusher = Flusher,
+        replicas: ReplicaAcks = NO_REPLICAS,
     ) -> None:
         self.config = config
+        self.replicas = replicas
+        self._growth_listeners: list[Callable[[], None]] = []
         self._layer = layer
         self._lives = lives or AnyTopic()
         # Set while queues may lack records of the log: at start, and while a full disk prevents it.
@@ -122,8 +129,9 @@ class MessageStore:
             lambda: (self.dispatcher.offset, self.dispatcher.store_time_ms),
             clock.monotonic_ms,
             notify,
-            flushed=self._dispatch,
+            flushed=self._log_flushed,
             make_flusher=make_flusher,
+            replicas=replicas,
         )
         self.manifest = ManifestKeeper(
             layer,
@@ -320,9 +328,25 @@ class MessageStore:
             self.log.commit()
         finally:
             self.log_write_ms += self._clock.monotonic_ms() - begun_ms
-        self.flushing.written()
-        if not self._is_sync:
-            self._dispatch()
+        self._log_grew()
+
+    def receive(self, offset: LogOffset, data: Buffer) -> None:
+        """Write bytes of the master's log that continue those received before; an empty store
+        begins with them.
+
+        Raises what `CommitLog.receive` does.
+        """
+        if not self.log.files.files and self.log.received_end != offset:
+            self.log.begin_at(offset)
+            self.dispatcher.offset = offset
+        try:
+            self.log.receive(offset, data)
+        finally:
+            self._log_grew()
+
+    def add_growth_listener(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called whenever the log has grown, or more of it is flushed."""
+        self._growth_listeners.append(listener)
 
     def put(self, message: MessageRecord) -> Appended:
         """Store one message; it is durable after the next flush: `when_durable`."""
@@ -335,6 +359,11 @@ class MessageStore:
         `message_count` messages.
         """
         self.flushing.when_durable(end, waiter, message_count)
+
+    @property
+    def waits(self) -> bool:
+        """Whether replies to writes are sent only when `when_durable` reports an outcome."""
+        return self._is_sync or self.replicas.is_required or self.replicas.is_missing
 
     # -- time
 
@@ -358,6 +387,11 @@ class MessageStore:
         self._dispatch()
         self.flushing.flush()
 
+    @property
+    def visible_offset(self) -> LogOffset:
+        """The offset up to which consumers may read the log."""
+        return self.log.flushed_offset if self._is_sync else self.log.end_offset
+
     # -- inside
 
     def delete_topic(self, topic: str) -> None:
@@ -367,6 +401,8 @@ class MessageStore:
         self.manifest.want()  # the last one still lists the topic
 
     def _check(self) -> None:
+        if (too_few := self.replicas.refusal) is not None:
+            raise NotEnoughReplicasError(too_few)
         if self.refusal is not None:
             raise (
                 StoreReadOnlyError(self.refusal)
@@ -374,14 +410,24 @@ class MessageStore:
                 else StoreFullError(self.refusal)
             )
 
+    def _log_grew(self) -> None:
+        self.flushing.written()
+        if not self._is_sync:
+            self._dispatch()
+        for listener in self._growth_listeners:
+            listener()
+
+    def _log_flushed(self) -> None:
+        self._dispatch()
+        for listener in self._growth_listeners:
+            listener()
+
     def _dispatch(self) -> None:
         """Bring queues and index up to the log, as far as readers may see it; if they cannot be
         written, new messages are refused.
         """
         try:
-            self.dispatcher.advance(
-                self.log.flushed_offset if self._is_sync else self.log.end_offset
-            )
+            self.dispatcher.advance(self.visible_offset)
             self._end_proof()
         except (WriteFailedError, OSError) as error:
             self._dispatch_failed(error)

@@ -8,12 +8,15 @@ for a message does not wait for a thousand queue files or a full index file. The
 thread) and at `next_ms`.
 
 Rules: at most one log job is in flight; what is written meanwhile joins the next, so many waiters
-share one sync. A waiter is notified once: DONE when its record is durable; TIMED_OUT when that took
-too long, and the record may become durable later; FAILED when a sync of the log failed. That makes
-the log read-only, fails all waiters, and is never retried: the next sync would succeed although the
-pages are lost. For the same reason a sync that succeeds after the log became read-only for another
-reason counts as failed. After a failed sync of queues or index the store continues, but does not
-stop cleanly: see `derived` and `derived_unsafe_reason`.
+share one sync. If replicas are required, durable means that enough of them have the record and,
+with SYNC_FLUSH, that it is flushed here: both are prefixes of the log, so one list of waiters is
+enough. A waiter is notified once: DONE when its record is durable; TIMED_OUT or REPLICA_TIMED_OUT
+when that took too long, and the record may become durable later; NO_REPLICA when it is durable here
+and there is no replica; FAILED when a sync of the log failed. That makes the log read-only, fails
+all waiters, and is never retried: the next sync would succeed although the pages are lost. For the
+same reason a sync that succeeds after the log became read-only for another reason counts as failed.
+After a failed sync of queues or index the store continues, but does not stop cleanly: see `derived`
+and `derived_unsafe_reason`.
 
 Thread rule: the loop thread owns all of it; the descriptors of a job are pinned until it is
 reported.
@@ -24,6 +27,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -37,6 +41,7 @@ from orbitmq.store.files_worker import FilesWorker
 from orbitmq.store.flush.derived import DerivedFlush, DerivedJob
 from orbitmq.store.flush.fsync_thread import Flusher, FlushReport
 from orbitmq.store.flush.group_commit import GroupCommit, Outcome
+from orbitmq.store.flush.replica_acks import NO_REPLICAS, ReplicaAcks
 from orbitmq.store.flush.schedule import FlushSchedule
 from orbitmq.store.index import Index
 from orbitmq.store.queues import Queues
@@ -75,8 +80,10 @@ class Flushing:
         *,
         flushed: Callable[[], None] = lambda: None,  # called before the waiters
         make_flusher: MakeFlusher = Flusher,
+        replicas: ReplicaAcks = NO_REPLICAS,
     ) -> None:
         self._config = config
+        self._replicas = replicas
         self._log = log
         self._monotonic_ms = monotonic_ms
         self._notify = notify
@@ -129,11 +136,32 @@ class Flushing:
     def waited_ms(self, now_ms: int) -> int:
         """Return how long the first waiter has waited; 0 if there is none."""
         deadline_ms = self._waiters.next_deadline_ms
-        return (
-            0
-            if deadline_ms is None
-            else now_ms - (deadline_ms - self._config.sync_flush_timeout_ms)
+        return 0 if deadline_ms is None else max(now_ms - (deadline_ms - self._timeout_ms), 0)
+
+    @property
+    def waits_for_replicas(self) -> bool:
+        """Whether waiters wait for replicas, and not for the disk."""
+        return self._replicas.is_required and self._replicas.acknowledged < self._log.flushed_offset
+
+    @property
+    def durable_offset(self) -> LogOffset:
+        """The offset up to which the log is durable as configured: what waiters wait for."""
+        replicas = self._replicas
+        if not replicas.is_required:
+            return self._log.flushed_offset
+        here = (
+            self._log.flushed_offset
+            if self._config.flush_mode is FlushMode.SYNC
+            else self._log.end_offset
         )
+        return min(here, replicas.acknowledged)
+
+    @property
+    def settled_offset(self) -> LogOffset:
+        """The offset up to which the log is flushed and, if required, replicated: no crash, and no
+        switch to a replica, undoes it.
+        """
+        return min(self._log.flushed_offset, self.durable_offset)
 
     # -- life
 
@@ -192,16 +220,21 @@ class Flushing:
         self._worker.prepare(self._monotonic_ms())
 
     def when_durable(self, end: LogOffset, waiter: Waiter, message_count: int = 1) -> None:
-        """Call `waiter` once the log is flushed up to `end`, which must not decrease between calls;
+        """Call `waiter` once the log is durable up to `end`, which must not decrease between calls;
         at once if the outcome is known.
         """
-        self._settle()
+        if self._replicas.is_missing:
+            waiter = partial(_without_replica, waiter)
+            if self._config.flush_mode is not FlushMode.SYNC:
+                self._notify_waiters([waiter], Outcome.DONE)
+                return
+        self.settle()
         outcome = self._waiters.ticket(
-            end, self._monotonic_ms() + self._config.sync_flush_timeout_ms, waiter, message_count
+            end, self._monotonic_ms() + self._timeout_ms, waiter, message_count
         )
         if outcome is not None:
             self._notify_waiters([waiter], outcome)
-        else:
+        elif self._is_log_wanted:
             self._flush_log()
 
     def tick(self) -> None:
@@ -217,8 +250,12 @@ class Flushing:
             self._flush_log()
         self._derived.due(due.queues_pages_min, checkpoint=due.checkpoint)
         self._worker.prepare(now_ms)
-        self._settle()
-        self._notify_waiters(self._waiters.expire(now_ms), Outcome.TIMED_OUT)
+        self.settle()
+        for end, waiter in self._waiters.expire(now_ms):
+            is_replica_late = self._replicas.is_required and self._replicas.acknowledged < end
+            self._notify_waiters(
+                [waiter], Outcome.REPLICA_TIMED_OUT if is_replica_late else Outcome.TIMED_OUT
+            )
 
     def flush(self) -> None:
         """Make everything written durable, synchronously, and notify the waiters; StoreError if
@@ -246,13 +283,25 @@ class Flushing:
         self._wait()
         self._flush_log()
         self._wait()
-        self._settle()
+        self.settle()
 
     # -- internals
 
     @property
     def _is_log_wanted(self) -> bool:
-        return self._log_due or len(self._waiters) > 0 or self._config.flush_mode is FlushMode.SYNC
+        return (
+            self._log_due
+            or self._config.flush_mode is FlushMode.SYNC
+            or (len(self._waiters) > 0 and not self._replicas.is_required)
+        )
+
+    @property
+    def _timeout_ms(self) -> int:
+        return (
+            self._replicas.timeout_ms
+            if self._replicas.is_required
+            else self._config.sync_flush_timeout_ms
+        )
 
     def _flush_log(self) -> None:
         """Submit the unflushed part of the log, unless a job is in flight: its report calls this
@@ -281,7 +330,7 @@ class Flushing:
         before_checkpoint()
         self._derived.due(None, checkpoint=True)
         self._wait()
-        self._settle()
+        self.settle()
 
     def _wait(self) -> None:
         """Take reports until no job is in flight."""
@@ -321,11 +370,13 @@ class Flushing:
             self._flushed()
         if self._is_log_wanted:
             self._flush_log()
-        self._settle()
+        self.settle()
 
-    def _settle(self) -> None:
-        """Notify the waiters whose outcome is known."""
-        self._notify_waiters(self._waiters.reach(self._log.flushed_offset), Outcome.DONE)
+    def settle(self) -> None:
+        """Notify the waiters whose outcome is known; called when replicas have acknowledged
+        more.
+        """
+        self._notify_waiters(self._waiters.reach(self.durable_offset), Outcome.DONE)
         if self._log.read_only_reason is not None:
             self._notify_waiters(self._waiters.fail(), Outcome.FAILED)
 
@@ -335,3 +386,7 @@ class Flushing:
                 waiter(outcome)
             except Exception:  # the others must be notified all the same
                 log.exception("waiter_failed outcome=%s", outcome.value)
+
+
+def _without_replica(waiter: Waiter, outcome: Outcome) -> None:
+    waiter(Outcome.NO_REPLICA if outcome is Outcome.DONE else outcome)

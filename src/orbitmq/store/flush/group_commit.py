@@ -22,6 +22,8 @@ class Outcome(Enum):
 
     DONE = "done"
     TIMED_OUT = "timed out"  # FLUSH_DISK_TIMEOUT: the message is in the log, and may become durable
+    REPLICA_TIMED_OUT = "replica timed out"  # FLUSH_SLAVE_TIMEOUT: it may be replicated later
+    NO_REPLICA = "no replica"  # SLAVE_NOT_AVAILABLE: durable here, and nowhere else
     FAILED = "failed"
 
 
@@ -67,10 +69,11 @@ class GroupCommit(Generic[T]):
     def reach(self, offset: int) -> list[T]:
         """Note that everything up to `offset` is durable; return its waiters, in order."""
         self._reached = max(self._reached, offset)
-        return self._take(lambda end_offset, _: end_offset <= self._reached)
+        taken = self._take(lambda end_offset, _: end_offset <= self._reached)
+        return [waiter for _, waiter in taken]
 
-    def expire(self, now_ms: int) -> list[T]:
-        """Return the waiters whose deadline has passed."""
+    def expire(self, now_ms: int) -> list[tuple[int, T]]:
+        """Return the waiters whose deadline has passed, with their end offsets."""
         return self._take(lambda _, deadline_ms: deadline_ms <= now_ms)
 
     def fail(self) -> list[T]:
@@ -78,12 +81,12 @@ class GroupCommit(Generic[T]):
         on.
         """
         self._failed = True
-        return self._take(lambda *_: True)
+        return [waiter for _, waiter in self._take(lambda *_: True)]
 
-    def _take(self, is_over: Callable[[int, int], bool]) -> list[T]:
+    def _take(self, is_over: Callable[[int, int], bool]) -> list[tuple[int, T]]:
         taken = []
         while self._waiting and is_over(self._waiting[0][0], self._waiting[0][1]):
-            _, _, waiter, message_count = self._waiting.popleft()
+            end_offset, _, waiter, message_count = self._waiting.popleft()
             self.message_count -= message_count
-            taken.append(waiter)
+            taken.append((end_offset, waiter))
         return taken
