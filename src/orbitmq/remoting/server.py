@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import errno
 import logging
-import os
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 
 from orbitmq.common.clock import Clock
 from orbitmq.common.config.tls import TlsMode
-from orbitmq.common.errors import ConfigurationError, ProtocolError
+from orbitmq.common.errors import ProtocolError
 from orbitmq.common.slices import Slices, slices_of
 from orbitmq.protocol import proxy_preamble
 from orbitmq.protocol.command import SerializeType
@@ -28,6 +27,7 @@ from orbitmq.remoting.channel import ByteLink, Channel, address_text
 from orbitmq.remoting.dispatch import RequestDispatcher
 from orbitmq.remoting.endpoint import ConnectionListener, Endpoint, FastPath
 from orbitmq.remoting.freed_memory import FreedMemory
+from orbitmq.remoting.listening import listening_socket
 from orbitmq.remoting.slices import finish_between
 from orbitmq.remoting.socket_loop import Link, SocketLoop
 from orbitmq.remoting.tls import ServerContext, ServerTls
@@ -354,36 +354,8 @@ def budgets_of(config: ServerConfig) -> Budgets:
 
 
 def _listen(config: ServerConfig) -> socket.socket:
-    """Return a listening socket; all interfaces means IPv4 and IPv6 where the machine has both."""
-    host = config.bind_address
-    dual = host in ("", "::", "*") and socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server(
-            ("::" if dual else host, config.port),
-            family=family,
-            backlog=config.backlog,
-            dualstack_ipv6=dual,
-        )
-    except OSError as problem:
-        if problem.errno == errno.EADDRINUSE:
-            fix = "another program listens there; stop it, or choose another port (listenPort)"
-        elif problem.errno == errno.EADDRNOTAVAIL:
-            fix = (
-                "this host has no such address: set bindAddress to one that it has, or to 0.0.0.0"
-                " for all"
-            )
-        else:
-            fix = "check bindAddress and listenPort"
-        why = (
-            os.strerror(problem.errno)
-            if problem.errno and problem.errno > 0
-            else problem.strerror or problem
-        )
-        raise ConfigurationError(
-            f"cannot listen on {address_text((host, config.port))}: {why}; {fix}"
-        ) from problem
-    listener.setblocking(False)
+    """Return a listening socket with the configured buffers."""
+    listener = listening_socket(config.bind_address, config.port, backlog=config.backlog)
     if config.send_buffer_bytes:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.send_buffer_bytes)
     if config.receive_buffer_bytes:

@@ -35,8 +35,8 @@ class GoldenFrame:
 
 @cache
 def files(archive: str) -> Mapping[str, bytes]:
-    """Every file of one archive (`frames`, `ha-4.9.8`, `store-4.9.8`, `store-5.5.0`) by its path in
-    it.
+    """Every file of one archive (`frames`, `ha-4.9.8`, `ha-5.5.0`, `store-4.9.8`, `store-5.5.0`) by
+    its path in it.
     """
     with tarfile.open(_FOLDER / f"{archive}.tar.xz") as tar:
         return MappingProxyType(
