@@ -59,7 +59,7 @@ class ReportReader:
         return LogOffset(offset)
 
 
-class Piece(NamedTuple):
+class FramePiece(NamedTuple):
     """Bytes of the master's log from `offset` on; a heartbeat has none."""
 
     offset: LogOffset
@@ -74,7 +74,7 @@ class FrameReader:
         self._offset = LogOffset(0)  # of the next body byte
         self._missing = 0  # bytes of the body
 
-    def feed(self, data: bytes) -> Iterator[Piece]:
+    def feed(self, data: bytes) -> Iterator[FramePiece]:
         """Take received bytes, and yield what they contain.
 
         ProtocolError if a header is impossible.
@@ -88,7 +88,7 @@ class FrameReader:
                 at += len(piece)
                 self._missing -= len(piece)
                 self._offset = LogOffset(offset + len(piece))
-                yield Piece(offset, piece)
+                yield FramePiece(offset, piece)
                 continue
             part = received[at : at + HEADER_SIZE - len(self._header)]
             self._header += part
@@ -96,11 +96,11 @@ class FrameReader:
             if len(self._header) == HEADER_SIZE:
                 yield from self._begin()
 
-    def _begin(self) -> Iterator[Piece]:
+    def _begin(self) -> Iterator[FramePiece]:
         offset, size = _HEADER.unpack(self._header)
         self._header = b""
         if offset < 0 or not 0 <= size <= BODY_SIZE_MAX:
             raise ProtocolError(f"a master announced {size} bytes of its log from {offset} on")
         self._offset, self._missing = LogOffset(offset), size
         if not size:
-            yield Piece(self._offset, memoryview(b""))
+            yield FramePiece(self._offset, memoryview(b""))

@@ -21,7 +21,7 @@ from typing import Final, cast
 from orbitmq.common.errors import ProtocolError
 from orbitmq.replication.classic_frames import ReportReader, encode_header
 from orbitmq.replication.quorum import Quorum, Replica
-from orbitmq.replication.sender import LogBounds, Sender, SenderLimits
+from orbitmq.replication.sender import LogBounds, LogSender, SenderLimits
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.types import LogOffset
 
@@ -104,7 +104,7 @@ class SlaveConnection(asyncio.Protocol):
 
     def __init__(self, feed: ReplicaFeed) -> None:
         self._feed = feed
-        self._sender = Sender(feed.limits(), feed.monotonic_ms())
+        self._sender = LogSender(feed.limits(), feed.monotonic_ms())
         self._reports = ReportReader()
         self._transport: asyncio.Transport | None = None
         self._replica: Replica | None = None
@@ -181,6 +181,7 @@ class SlaveConnection(asyncio.Protocol):
 
     def tick(self) -> None:
         """Send a heartbeat if it is due; give the slave up if it is silent."""
+        self._sender.limits = self._feed.limits()  # they may have changed
         if self._sender.is_silent(self._feed.monotonic_ms()):
             self.close("it sent nothing for haHousekeepingInterval")
         else:

@@ -1,7 +1,7 @@
 """Follows a master: writes its log into this store, and reports how much of it is here.
 
-`MasterConnection` is one connection, on any asyncio transport; `Follower` owns the present one and
-what outlives it. Each connection begins where the last complete record of this log ends. With
+`MasterConnection` is one connection, on any asyncio transport; `LogFollower` owns the present one
+and what outlives it. Each connection begins where the last complete record of this log ends. With
 SYNC_FLUSH the first report waits until everything is flushed, for it is an acknowledgement too.
 
 A slave never cuts its log: if the master's log does not continue this one, the connection is
@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import ProtocolError, StoreError
-from orbitmq.replication.receiver import Receiver
+from orbitmq.replication.receiver import LogReceiver, ReceiverSettings
 from orbitmq.store.config import FlushMode
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.types import LogOffset
@@ -27,19 +27,10 @@ UNFLUSHED_MAX: Final = 64 << 20
 log = logging.getLogger(__name__)
 
 
-class FollowerSettings(Protocol):
-    """The settings of a slave's connection."""
-
-    @property
-    def ha_send_heartbeat_interval(self) -> int: ...
-    @property
-    def ha_housekeeping_interval(self) -> int: ...
-
-
-class Follower:
+class LogFollower:
     """The slave's side of replication."""
 
-    def __init__(self, *, store: MessageStore, settings: FollowerSettings, clock: Clock) -> None:
+    def __init__(self, *, store: MessageStore, settings: ReceiverSettings, clock: Clock) -> None:
         self.store = store
         self.settings = settings
         self.clock = clock
@@ -80,18 +71,13 @@ class Follower:
 class MasterConnection(asyncio.Protocol):
     """One connection to a master."""
 
-    def __init__(self, follower: Follower, closed: Callable[[], object]) -> None:
+    def __init__(self, follower: LogFollower, closed: Callable[[], object]) -> None:
         self._follower = follower
         self._closed = closed
         self._transport: asyncio.Transport | None = None
         self._is_following = False  # the first report was sent
         self._is_paused = False
-        settings = follower.settings
-        self.receiver = Receiver(
-            heartbeat_interval_ms=settings.ha_send_heartbeat_interval,
-            silence_ms_max=settings.ha_housekeeping_interval,
-            now_ms=follower.clock.monotonic_ms(),
-        )
+        self.receiver = LogReceiver(follower.settings, follower.clock.monotonic_ms())
         self.address = "?"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -1,7 +1,7 @@
 """Keeps a slave connected to its master: connects, waits until the connection ends, connects again.
 
 The address is looked up before each attempt; an open connection stays when it changes. Pauses
-between attempts grow while they fail. Without an address nothing is tried until `wake`.
+between attempts grow while they fail. While there is no address, `find` is called now and then.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from orbitmq.remoting.name_servers import split_address
-from orbitmq.replication.follower import Follower
+from orbitmq.replication.follower import LogFollower
 
 CONNECT_TIMEOUT_S: Final = 5.0
 PAUSE_S_MIN: Final = 0.1
 PAUSE_S_MAX: Final = 5.0
+FIND_PAUSE_S: Final = 1.0
 _TICK_S: Final = 0.5
 log = logging.getLogger(__name__)
 
@@ -28,13 +29,15 @@ class MasterLink:
 
     def __init__(
         self,
-        follower: Follower,
+        follower: LogFollower,
         *,
         address: Callable[[], str | None],
+        find: Callable[[], object],
         tls: Callable[[], ssl.SSLContext | None],
     ) -> None:
         self._follower = follower
         self._address = address
+        self._find = find
         self._tls = tls
         self._wanted = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -64,7 +67,12 @@ class MasterLink:
             address = self._address()
             end = self._follower.store.log.end_offset
             if address is None:
-                self._follower.problem = "the address of the master is not known yet"
+                self._follower.problem = (
+                    "the address of the master is not known: no name server has a broker with"
+                    " brokerId 0 and this brokerName. Start it, or set haMasterAddress"
+                )
+                self._find()
+                pause_s = min(pause_s, FIND_PAUSE_S / 2)
             else:
                 await self._follow(address)
             has_progressed = self._follower.store.log.end_offset > end

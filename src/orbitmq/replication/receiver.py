@@ -11,26 +11,35 @@ Invariant: reports never decrease; only the newest one is worth sending.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from orbitmq.common.errors import ProtocolError
-from orbitmq.replication.classic_frames import FrameReader, Piece, encode_report
+from orbitmq.replication.classic_frames import FrameReader, FramePiece, encode_report
 from orbitmq.replication.sender import Rate
 from orbitmq.store.types import LogOffset
 
 
-class Receiver:
+class ReceiverSettings(Protocol):
+    """The intervals of a slave's connection; they may change while it is open."""
+
+    @property
+    def ha_send_heartbeat_interval(self) -> int: ...
+    @property
+    def ha_housekeeping_interval(self) -> int: ...
+
+
+class LogReceiver:
     """One connection, from the first report on."""
 
-    def __init__(self, *, heartbeat_interval_ms: int, silence_ms_max: int, now_ms: int) -> None:
-        self._heartbeat_interval_ms = heartbeat_interval_ms
-        self._silence_ms_max = silence_ms_max
+    def __init__(self, settings: ReceiverSettings, now_ms: int) -> None:
+        self._settings = settings
         self._frames = FrameReader()
         self._reported: LogOffset | None = None
         self.heard_ms = now_ms
         self.wrote_ms = now_ms
         self.received = Rate(now_ms)
 
-    def feed(self, data: bytes, now_ms: int) -> Iterator[Piece]:
+    def feed(self, data: bytes, now_ms: int) -> Iterator[FramePiece]:
         """Take received bytes, and yield the pieces of the log in them.
 
         ProtocolError if they are not of a master.
@@ -48,7 +57,8 @@ class Receiver:
 
     def report(self, end: LogOffset, now_ms: int) -> bytes | None:
         """Return the report to send now; None if the last one says the same, and is young."""
-        if end == self._reported and now_ms - self.wrote_ms < self._heartbeat_interval_ms:
+        interval_ms = self._settings.ha_send_heartbeat_interval
+        if end == self._reported and now_ms - self.wrote_ms < interval_ms:
             return None
         self._reported = end
         self.wrote_ms = now_ms
@@ -56,4 +66,4 @@ class Receiver:
 
     def is_silent(self, now_ms: int) -> bool:
         """Return whether the master has sent nothing for too long."""
-        return now_ms - self.heard_ms > self._silence_ms_max
+        return now_ms - self.heard_ms > self._settings.ha_housekeeping_interval

@@ -74,7 +74,7 @@ class Rate:
             self._second, self.bytes = second, 0
 
 
-class Sender:
+class LogSender:
     """What one slave has been sent, and has acknowledged."""
 
     def __init__(self, limits: SenderLimits, now_ms: int) -> None:

@@ -18,7 +18,7 @@ from orbitmq.replication.classic_frames import (
     encode_header,
     encode_report,
 )
-from orbitmq.replication.sender import LogBounds, Sender, SenderLimits, Slice
+from orbitmq.replication.sender import LogBounds, LogSender, SenderLimits, Slice
 from orbitmq.store.types import LogOffset
 from support.common.golden_data import files
 
@@ -92,7 +92,7 @@ def test_our_master_sends_what_theirs_sent(archive: str, name: str) -> None:
     first = int.from_bytes(content[f"{name}.s2m.bin"][:8], "big")
     frames = frames_of(content[f"{name}.m2s.bin"])
     limits = SenderLimits(from_last_file=True, body_size_max=32768)
-    sender = Sender(limits, 0)
+    sender = LogSender(limits, 0)
     sender.reported(
         LogOffset(first), LogBounds(LogOffset(0), LogOffset(frames[0][0]), FILE_SIZE), 0
     )

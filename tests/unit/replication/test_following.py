@@ -20,7 +20,7 @@ from orbitmq.message import hosts
 from orbitmq.remoting.tls import ClientTls, ServerContext, ServerTls, client_context
 from orbitmq.replication.classic_frames import encode_report
 from orbitmq.replication.feed import ReplicaFeed
-from orbitmq.replication.follower import Follower
+from orbitmq.replication.follower import LogFollower
 from orbitmq.replication.master_link import MasterLink
 from orbitmq.replication.quorum import Quorum
 from orbitmq.replication.replica_server import ReplicaServer
@@ -144,11 +144,12 @@ class Slave:
 
     async def __aenter__(self) -> Slave:
         self.store, self.ticks = open_store(self.root, self.mode)
-        self.follower = Follower(store=self.store, settings=self.settings, clock=SystemClock())
+        self.follower = LogFollower(store=self.store, settings=self.settings, clock=SystemClock())
         self.store.add_growth_listener(self.follower.log_grew)
         self.link = MasterLink(
             self.follower,
             address=lambda: f"127.0.0.1:{self.master.port}",
+            find=lambda: None,
             tls=lambda: self.tls,
         )
         self.link.start()
@@ -416,9 +417,12 @@ def test_a_slave_with_other_file_sizes_stops_and_names_the_key(tmp_path: Path) -
             config = replace(slave.store.config, root=tmp_path / "t", commit_log_file_size=1 << 13)
             other = MessageStore(OsFileLayer(), SystemClock(), config, HOST)
             other.open()
-            follower = Follower(store=other, settings=Settings(), clock=SystemClock())
+            follower = LogFollower(store=other, settings=Settings(), clock=SystemClock())
             link = MasterLink(
-                follower, address=lambda: f"127.0.0.1:{master.port}", tls=lambda: None
+                follower,
+                address=lambda: f"127.0.0.1:{master.port}",
+                find=lambda: None,
+                tls=lambda: None,
             )
             link.start()
             await until(lambda: "mappedFileSizeCommitLog" in (follower.problem or ""))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq.common.errors import ProtocolError
-from orbitmq.replication.sender import LogBounds, Rate, Sender, SenderLimits, Slice
+from orbitmq.replication.sender import LogBounds, LogSender, Rate, SenderLimits, Slice
 from orbitmq.store.types import LogOffset
 
 FILE_SIZE = 1000
@@ -17,14 +17,14 @@ def log(end: int, begin: int = 0) -> LogBounds:
     return LogBounds(LogOffset(begin), LogOffset(end), FILE_SIZE)
 
 
-def joined_at(offset: int, bounds: LogBounds, **limits: object) -> Sender:
-    sender = Sender(SenderLimits(**limits), 0)  # type: ignore[arg-type]
+def joined_at(offset: int, bounds: LogBounds, **limits: object) -> LogSender:
+    sender = LogSender(SenderLimits(**limits), 0)  # type: ignore[arg-type]
     sender.reported(LogOffset(offset), bounds, 0)
     return sender
 
 
 def test_nothing_is_sent_before_the_first_report() -> None:
-    sender = Sender(SenderLimits(), 0)
+    sender = LogSender(SenderLimits(), 0)
     assert sender.next_slice(log(500), 60_000) is None
     assert sender.acknowledged is None
 
@@ -51,7 +51,7 @@ def test_a_slave_continues_where_its_log_ends_and_an_empty_one_gets_all(
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_slave_that_is_ahead_is_refused_and_never_counted(is_first: bool) -> None:
     """The original counts its report for messages that it never got."""
-    sender = Sender(SenderLimits(), 0)
+    sender = LogSender(SenderLimits(), 0)
     if not is_first:
         sender.reported(LogOffset(100), log(100), 0)
     with pytest.raises(ProtocolError, match="ends at 101, beyond this log's end 100"):
@@ -67,7 +67,7 @@ def test_a_report_beyond_what_was_sent_is_refused() -> None:
 
 
 def test_a_slave_whose_next_byte_was_deleted_is_refused_with_the_remedy() -> None:
-    sender = Sender(SenderLimits(), 0)
+    sender = LogSender(SenderLimits(), 0)
     with pytest.raises(ProtocolError, match=r"before this log's first byte 1000.*replica reset"):
         sender.reported(LogOffset(999), log(2500, 1000), 0)
     behind = joined_at(0, log(2500))
