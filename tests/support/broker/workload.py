@@ -22,6 +22,7 @@ from orbitmq import (
     Message,
     MessageModel,
     Producer,
+    ProducerSettings,
     PushConsumer,
     ReceivedMessage,
     RequestRefusedError,
@@ -44,6 +45,7 @@ from support.common.process_files import ProcessFiles
 from support.common.waiting import until
 
 TOPIC, GROUP = "Orders", "billing"
+PATIENT = ProducerSettings(timeout_ms=60_000)  # a busy machine needs more than the default
 BROADCASTING = replace(FROM_FIRST, message_model=MessageModel.BROADCASTING)
 KEYS: Mapping[str, str] = {
     "messageDelayLevel": "1s 1h",
@@ -142,6 +144,7 @@ class Workload:
             execute=lambda message, _: ends[message.body],
             check=lambda message: commit if message.body == b"asked" else unknown,
             topics=[TOPIC],
+            settings=PATIENT,
         )
         async with producer:
             for body in ends:
@@ -156,7 +159,7 @@ class Workload:
                 await replying.reply(message, b"pong")
 
         await producer.send(Message("Questions", b"so that there is the topic"))
-        async with Producer(self.named("replying"), group="replying") as replying:
+        async with Producer(self.named("replying"), group="replying", settings=PATIENT) as replying:
             consumer = PushConsumer(self.named("replies"), "replies", reply, settings=FROM_FIRST)
             consumer.subscribe("Questions")
             async with consumer:
@@ -245,7 +248,7 @@ async def run(work: Workload, *, meanwhile: Callable[[], Awaitable[None]] | None
 
     async with AsyncExitStack() as open_now:
         producer = await open_now.enter_async_context(
-            Producer(work.named("producer"), group="producers")
+            Producer(work.named("producer"), group="producers", settings=PATIENT)
         )
         await producer.send(Message(TOPIC, b"first"))
         consumers = {
