@@ -67,8 +67,7 @@ A broker serves this host alone until it is told otherwise: `brokerIP1`, which c
 `bindAddress` while it is not set. Whoever sets `brokerIP1` to another address listens there, too, and is warned while [access
 control](access-control.md) is off. `listenPort` - 2 and `listenPort` + 1 belong to the broker as well.
 
-A slave (`brokerRole=SLAVE`), a master that waits for slaves (`SYNC_MASTER`, `inSyncReplicas` and the like), DLedger, a controller and
-RocksDB are refused rather than ignored, since a broker without them is another one than was meant.
+DLedger, a controller and RocksDB are refused rather than ignored, since a broker without them is another one than was meant.
 """  # noqa: E501
 
 NAME_SERVER_SECTIONS = {

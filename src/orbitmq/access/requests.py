@@ -372,6 +372,8 @@ _LOOKING_AT_BROKERS: Final = (
         Code.GET_COLD_DATA_FLOW_CTR_INFO,
     ),
 )
+# Everything that a slave takes over, the users that hold queue locks included.
+_FOLLOWING: Final = (Code.GET_METADATA_CHANGES,)
 _LISTING: Final = (
     *(
         Code.GET_ALL_TOPIC_CONFIG,
@@ -470,6 +472,7 @@ USER_ACTIONS: Final[Mapping[int, frozenset[Action]]] = _table(
     ((Code.CONSUME_MESSAGE_DIRECTLY,), (Action.SUB,)),
     ((Code.VIEW_MESSAGE_BY_ID, *_LOOKING_AT_TOPICS, *_LOOKING_AT_GROUPS), (Action.GET,)),
     ((*_LOOKING_AT_BROKERS, *_LOOKING_AT_NAME_SERVERS, *_LOOKING_AT_USERS), (Action.GET,)),
+    (_FOLLOWING, (Action.GET,)),
     (_LISTING, (Action.GET, Action.LIST)),
     (
         (

@@ -76,7 +76,7 @@ class Broker:
         )
         services.add(
             "scheduled delivery",
-            start=components.delay.start,
+            start=components.delay.load if config.is_slave else components.delay.start,
             stop=components.delay.stop,
             kill=components.delay.abandon,
         )
@@ -86,7 +86,8 @@ class Broker:
             stop=components.half_counts.save_soon,
             kill=lambda: None,
         )
-        services.add("transactions", start=components.transactions.load)
+        if not config.is_slave:
+            services.add("transactions", start=components.transactions.load)
         services.add("access control", start=components.access.load)
         services.add("pending requests", stop=requests.dispatcher.close)
         services.add(
@@ -99,6 +100,12 @@ class Broker:
             services.add(
                 f"{name} on port {server.config.port}", start=server.start, stop=server.stop
             )
+        replication = components.replication
+        services.add(
+            f"slaves on port {config.ha_listen_port}",
+            start=replication.server.start,
+            stop=replication.server.stop,
+        )
         services.add("draining requests", stop=requests.drain, kill=lambda: None)
         if config.metrics_exporter_type is MetricsExporter.PROM:
             host = config.metrics_prom_exporter_host or config.bind_address
@@ -116,6 +123,18 @@ class Broker:
             stop=components.link.stop,
             kill=components.link.abandon,
         )
+        if replication.following is not None:
+            services.add(
+                "the master's log",
+                start=replication.following.link.start,
+                stop=replication.following.link.stop,
+            )
+        if components.slave_sync is not None:
+            services.add(
+                "the master's metadata",
+                start=components.slave_sync.start,
+                stop=components.slave_sync.stop,
+            )
         check = AdvertisedAddressCheck(
             components.identity.address,
             client_config(config),

@@ -74,6 +74,8 @@ class Refusal(Enum):
     BUSY = "busy"
     UNAVAILABLE = "unavailable"
     UNCONFIRMED = "unconfirmed"  # stored, but not durable in time
+    REPLICA_UNCONFIRMED = "replica unconfirmed"  # stored, but not replicated in time
+    NO_REPLICA = "no replica"  # stored, and there is no replica
     NOT_MASTER = "not master"
     TRANSACTION_FAILED = "transaction failed"
     FAILED = "failed"

@@ -1,7 +1,7 @@
 """Request codes, response codes and language codes of the protocol.
 
 Tables only. Names and numbers are those of Apache RocketMQ 5.5.0, plus those that only the 4.9 line
-has.
+has, plus OrbitMQ's own requests from 30001 on, numbers that Apache does not use.
 """
 
 from collections.abc import Mapping
@@ -165,6 +165,7 @@ class RequestCode(IntEnum):
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
     SWITCH_TIMER_ENGINE = 5001
+    GET_METADATA_CHANGES = 30_001  # OrbitMQ's own; fits the 16 bits of a binary header
     POP_MESSAGE = 200_050
     ACK_MESSAGE = 200_051
     PEEK_MESSAGE = 200_052
@@ -300,6 +301,8 @@ REFUSAL_CODES: Final[Mapping[Refusal, ResponseCode]] = {
     Refusal.BUSY: ResponseCode.SYSTEM_BUSY,
     Refusal.UNAVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
     Refusal.UNCONFIRMED: ResponseCode.FLUSH_DISK_TIMEOUT,
+    Refusal.REPLICA_UNCONFIRMED: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    Refusal.NO_REPLICA: ResponseCode.SLAVE_NOT_AVAILABLE,
     Refusal.NOT_MASTER: ResponseCode.SLAVE_NOT_AVAILABLE,
     Refusal.TRANSACTION_FAILED: ResponseCode.TRANSACTION_FAILED,
     Refusal.FAILED: ResponseCode.SYSTEM_ERROR,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from orbitmq.common.errors import ProtocolError
-from orbitmq.replication.classic_frames import FrameReader, FramePiece, encode_report
+from orbitmq.replication.classic_frames import FramePiece, FrameReader, encode_report
 from orbitmq.replication.sender import Rate
 from orbitmq.store.types import LogOffset
 

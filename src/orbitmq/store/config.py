@@ -89,6 +89,9 @@ class StoreConfig:
     clean_queues_max: int = 20  # ours: queues examined per tick
     protect_unconsumed: bool = False  # ours: keep expired files until all groups consumed them
 
+    # Replication.
+    follows_master: bool = False  # brokerRole=SLAVE: the log grows by `receive` only
+
     # Recovery.
     truncate_damage: bool = False  # recoverBadRecord=truncate: Apache's rule
 

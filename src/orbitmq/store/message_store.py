@@ -57,6 +57,7 @@ from orbitmq.store.topic_lives import AnyTopic, TopicLives
 from orbitmq.store.types import LogOffset
 
 _NEVER = (1 << 63) - 1  # a log offset beyond all records
+_IS_SLAVE = "this broker is a slave: messages are sent to its master"
 log = logging.getLogger(__name__)
 
 
@@ -299,6 +300,8 @@ class MessageStore:
     @property
     def refusal(self) -> str | None:
         """Why messages are refused now, and the remedy; None if they are accepted."""
+        if self.config.follows_master:
+            return _IS_SLAVE
         return self.log.read_only_reason or self.retention.write_refusal or self._dispatch_failure
 
     def append(self, message: MessageRecord) -> Appended:

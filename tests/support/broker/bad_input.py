@@ -18,6 +18,7 @@ from orbitmq.protocol.headers import (
     broker_info,
     clients,
     groups,
+    metadata_changes,
     offsets,
     pull,
     query,
@@ -282,6 +283,8 @@ SERVED: dict[int, Served] = {
     3008: Served(auth.DeleteAclRequestHeader),
     3009: Served(auth.GetAclRequestHeader),
     3010: Served(auth.ListAclsRequestHeader),
+    # OrbitMQ's own.
+    30_001: Served(metadata_changes.GetMetadataChangesRequestHeader),
 }
 
 

@@ -25,6 +25,8 @@ _TO_CLIENT: Final = (
 _IN_EFFECT: Final = "unit/broker/config/test_keys_in_effect.py::"
 _AT_RUN_TIME: Final = "unit/broker/config/test_runtime_updates.py::"
 _NAME_SERVER: Final = "unit/nameserver/"
+_SENDER: Final = "unit/replication/test_sender.py::"
+_QUORUM: Final = "unit/replication/test_quorum.py::"
 
 _OF_BROKERS: Final[dict[str, tuple[str, ...]]] = {
     "rocketmqHome": ("unit/cli/test_broker_run.py::test_logs_go_to_the_home_that_is_named",),
@@ -37,7 +39,66 @@ _OF_BROKERS: Final[dict[str, tuple[str, ...]]] = {
         _IN_EFFECT
         + "test_topics_that_there_are_from_the_start_have_the_names_and_queues_that_keys_say",
     ),
-    "brokerId": (_BROKER + "config/test_broker_config.py::test_a_master_is_number_0",),
+    "brokerId": (
+        _BROKER + "config/test_broker_config.py::test_a_master_is_number_0",
+        _BROKER + "config/test_broker_config.py::test_a_slave_has_the_number_that_is_configured",
+    ),
+    "brokerIP2": (_WIRED,),
+    "haListenPort": ("e2e/test_replication.py::test_a_slave_has_everything_that_was_acknowledged",),
+    "haMasterAddress": (
+        "e2e/test_replication.py::test_a_slave_follows_a_configured_address_without_name_servers",
+    ),
+    "haPeers": (
+        _WIRED,
+        "e2e/test_replication.py::test_a_slave_follows_a_configured_address_without_name_servers",
+    ),
+    "haUseTls": ("e2e/test_replication.py::test_slaves_follow_by_tls_unless_they_are_told_not_to",),
+    "haSendHeartbeatInterval": (
+        _WIRED,
+        _SENDER + "test_a_heartbeat_is_sent_when_nothing_else_was_for_an_interval",
+    ),
+    "haHousekeepingInterval": (
+        _WIRED,
+        _SENDER + "test_a_slave_is_silent_when_it_sent_nothing_for_too_long",
+    ),
+    "haTransferBatchSize": (
+        _WIRED,
+        _SENDER + "test_a_slice_ends_with_the_file_and_has_a_largest_size",
+    ),
+    "haFlowControlEnable": (_WIRED, _SENDER + "test_the_rate_limit_counts_the_bytes_of_the_log"),
+    "maxHaTransferByteInSecond": (
+        _WIRED,
+        _SENDER + "test_the_rate_limit_counts_the_bytes_of_the_log",
+    ),
+    "syncFromLastFile": (
+        _WIRED,
+        _SENDER + "test_a_slave_continues_where_its_log_ends_and_an_empty_one_gets_all",
+    ),
+    "haMaxGapNotInSync": (
+        _LOOKED_AT,
+        _QUORUM
+        + "test_by_default_one_slave_in_sync_must_have_a_message_and_without_one_it_is_missing",
+    ),
+    "haSlaveFallbehindMax": (
+        _BROKER + "config/test_broker_config.py::test_the_gap_of_a_slave_in_sync_has_two_names",
+    ),
+    "inSyncReplicas": (
+        _LOOKED_AT,
+        _QUORUM + "test_so_many_copies_as_configured_must_have_a_message",
+    ),
+    "minInSyncReplicas": (
+        _LOOKED_AT,
+        _QUORUM + "test_below_the_minimum_messages_are_refused_with_the_numbers",
+        "e2e/test_replication.py::test_without_enough_copies_messages_are_refused_and_not_stored",
+    ),
+    "enableAutoInSyncReplicas": (
+        _LOOKED_AT,
+        _QUORUM + "test_with_auto_in_sync_replicas_fewer_copies_are_enough_while_fewer_are_in_sync",
+    ),
+    "slaveTimeout": (
+        _LOOKED_AT,
+        "e2e/test_replication.py::test_a_send_that_no_slave_confirms_in_time_is_answered_so",
+    ),
     "brokerIP1": (
         _IN_EFFECT
         + "test_what_clients_are_told_to_connect_to_and_where_updates_are_kept_is_what_keys_say",
@@ -491,8 +552,8 @@ _OF_STORES: Final[dict[str, tuple[str, ...]]] = {
         _BROKER + "wiring/test_request_layer.py::test_the_log_reads_ahead_or_not_as_is_said",
     ),
     "brokerRole": (
-        _BROKER
-        + "config/test_broker_config.py::test_what_cannot_work_stops_the_start_with_what_to_do",
+        "e2e/test_replication.py::test_a_slave_has_everything_that_was_acknowledged",
+        "e2e/test_replication.py::test_an_async_master_waits_for_no_slave",
         _BROKER + "processors/test_transaction_processor.py::test_a_slave_ends_nothing",
     ),
     "messageDelayLevel": ("e2e/test_delay_levels.py::test_other_levels_may_be_configured",),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from orbitmq.broker.config.store_keys import BrokerRole
+from orbitmq.broker.config.replication_keys import BrokerRole
 from orbitmq.broker.consume.pending_pulls import PendingPulls
 from orbitmq.broker.consume.service import PullService
 from orbitmq.broker.delay.rewriter import DelayRewriter
@@ -240,6 +240,7 @@ class PathRoom(BrokerRoom):
         self.admission = Admission(
             settings,
             Meters(
+                slow_replica=lambda: None,
                 write_ms=lambda: self.store.log_write_ms,
                 cpu_ms=lambda: self.cpu_ms,
                 waiting=self._waiting,

@@ -291,6 +291,8 @@ NO_RESOURCES = {
     "group_sys_flag": "a setting",
     "topic_seq": "the place of a page",
     "group_seq": "the place of a page",
+    "topics_position": "the place in a table",
+    "groups_position": "the place in a table",
     "max_topic_num": "the size of a page",
     "max_group_num": "the size of a page",
     "producer_group": "producers need no right to their group, as in the original",

@@ -34,10 +34,7 @@ def test_what_it_was_told_and_cannot_work_with_is_253(
 ) -> None:
     assert started(tmp_path, namesrvAddr="nonsense") == 253
     assert started(tmp_path, brokerRole="SLAVE") == 253
-    assert (
-        "broker.conf:7: brokerRole=SLAVE is refused: this broker cannot follow a master yet"
-        in capsys.readouterr().err
-    )
+    assert "mqbroker: Slave's brokerId must be > 0" in capsys.readouterr().err
 
 
 def test_the_exit_codes_are_those_of_the_page(
@@ -56,7 +53,7 @@ def test_the_exit_codes_are_those_of_the_page(
     assert mqbroker.run(["-c", str(tmp_path / "missing.conf")]) == 255
     assert started(tmp_path, fileReservedTime="soon") == 255
     assert started(tmp_path, aclEnable="true", aclFolder=str(conf)) == 255
-    assert started(tmp_path, brokerRole="SYNC_MASTER") == 253
+    assert started(tmp_path, brokerRole="SLAVE", brokerId="0") == 253
     assert started(tmp_path, enableDLegerCommitLog="true") == 253
     assert mqbroker.run(["-n", "nonsense"]) == 253
     assert started(tmp_path, storePathRootDir=str(tmp_path / "file" / "store")) == 253

@@ -25,7 +25,7 @@ def test_every_golden_answer_code_is_known() -> None:
 
 
 def test_no_request_code_has_two_names() -> None:
-    assert len(RequestCode.__members__) == len(RequestCode) == 169
+    assert len(RequestCode.__members__) == len(RequestCode) == 170
 
 
 def test_the_names_that_4_9_has_for_three_answers_are_aliases() -> None:

@@ -4,6 +4,10 @@ Sans-IO: time comes in as `now_ms`. A lock expires a minute after its last reque
 renews it in time. A closed connection does not release it, so that its messages in flight are
 finished before another client gets the queue.
 
+A slave takes over the locks of its master. Renewals are not replicated: locks that were taken over
+count as requested when the master last confirmed them, so that after a failover a holder keeps its
+queues at least as long as at the old master.
+
 Invariants: at any moment a queue of a group has at most one holder; there are at most LOCKS_MAX
 locks, and LOCKS_PER_CONNECTION_MAX last requested on one connection.
 """
@@ -12,17 +16,20 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from orbitmq.common.change_log import ChangeLog
 from orbitmq.common.errors import Refusal, RefusedError
 from orbitmq.common.slices import Slices, slices_of
 from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.metadata_rows import LockKey, LockRow
 
 LOCK_MS_MAX: Final = 60_000
 LOCKS_PER_CONNECTION_MAX: Final = 20_000
 LOCKS_MAX: Final = 200_000  # of all groups; a lock takes some 170 bytes
 SCANNED_PER_SLICE: Final = 5_000
+_MASTER: Final = object()  # stands for the connection of locks that were taken over
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +52,8 @@ class QueueLocks:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         self._asked_on: Counter[Hashable] = Counter()  # number of locks by connection
         self._count = 0
+        self._confirmed_ms = 0  # when the master last confirmed the locks that were taken over
+        self.changes = ChangeLog[LockKey]()  # of holders, for slaves; a renewal is no change
 
     def __len__(self) -> int:
         return self._count
@@ -72,6 +81,12 @@ class QueueLocks:
                         added.append(queue)
                     if lock is None or lock.connection != connection:
                         self._check_limits(connection, is_new=lock is None)
+                    if (
+                        lock is None
+                        or not lock.is_of(client_id, user)
+                        or self._is_over(lock, now_ms)
+                    ):
+                        self.changes.put(LockKey(group, queue))
                     self._forget(locks, queue)
                     locks[queue] = _Lock(client_id, user, now_ms, connection)
                     self._asked_on[connection] += 1
@@ -124,6 +139,7 @@ class QueueLocks:
             lock = locks.get(queue)
             if lock is not None and lock.is_of(client_id, user):
                 self._forget(locks, queue)
+                self.changes.remove(LockKey(group, queue))
         if not locks:
             del self._groups[group]
 
@@ -145,10 +161,47 @@ class QueueLocks:
                     lock = locks.get(queue)
                     if lock is not None and self._is_over(lock, now_ms):
                         self._forget(locks, queue)
+                        self.changes.remove(LockKey(group, queue))
                 if len(part) == SCANNED_PER_SLICE:
                     yield
             if group in self._groups and not self._groups[group]:
                 del self._groups[group]
 
+    # -- replication
+
+    @property
+    def keys(self) -> Iterator[LockKey]:
+        """Iterate over all locks, expired ones included."""
+        return (LockKey(group, queue) for group, locks in self._groups.items() for queue in locks)
+
+    def row(self, key: LockKey, now_ms: int) -> LockRow | None:
+        """Return the holder of a lock; None if it expired or was released."""
+        lock = self._groups.get(key.group, {}).get(key.queue)
+        if lock is None or self._is_over(lock, now_ms):
+            return None
+        return LockRow(key, lock.client_id, lock.user)
+
+    def take_over(self, rows: Sequence[LockRow], removed: Iterable[LockKey], now_ms: int) -> None:
+        """Apply a master's changes; no limit applies, since the master has checked it."""
+        gone = [key for key in removed if key.queue in self._groups.get(key.group, {})]
+        for group, queue in gone:
+            self._forget(self._groups[group], queue)
+            if not self._groups[group]:
+                del self._groups[group]
+        for (group, queue), client_id, user in rows:
+            locks = self._groups.setdefault(group, {})
+            self._forget(locks, queue)
+            locks[queue] = _Lock(client_id, user, now_ms, _MASTER)
+            self._asked_on[_MASTER] += 1
+            self._count += 1
+        self.changes.take_over([row.key for row in rows], gone)
+
+    def confirm(self, now_ms: int) -> None:
+        """Note that the master still has the locks that were taken over."""
+        self._confirmed_ms = now_ms
+
     def _is_over(self, lock: _Lock, now_ms: int) -> bool:
-        return now_ms - lock.asked_ms > self._lock_ms_max
+        asked_ms = lock.asked_ms
+        if lock.connection is _MASTER:
+            asked_ms = max(asked_ms, self._confirmed_ms)
+        return now_ms - asked_ms > self._lock_ms_max

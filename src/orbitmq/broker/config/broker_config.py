@@ -18,6 +18,11 @@ from orbitmq.broker.config.delay_keys import RecallSettings
 from orbitmq.broker.config.filter_keys import FilterSettings
 from orbitmq.broker.config.guard_keys import GuardSettings, ReplySettings
 from orbitmq.broker.config.nameserver_keys import LinkKeys
+from orbitmq.broker.config.replication_keys import (
+    BrokerRole,
+    OwnReplicationSettings,
+    RetiredReplicationSettings,
+)
 from orbitmq.broker.config.server_keys import BrokerSettings, OwnBrokerSettings
 from orbitmq.broker.config.store_config import StoreKeys, delay_levels_ms
 from orbitmq.broker.config.transaction_keys import TransactionKeys
@@ -37,6 +42,7 @@ from orbitmq.store.retention_rules import delete_hours
 
 MASTER_ID: Final = 0
 _UPDATES: Final = "config/broker.properties"
+_GAP: Final = 256 << 20  # the default of haMaxGapNotInSync, and of its name in 4.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +78,8 @@ class BrokerConfig(
     ReplySettings,
     BrokerServerSettings,
     OwnBrokerSettings,
+    OwnReplicationSettings,
+    RetiredReplicationSettings,
     GuardSettings,
     AccessSettings,
     InertBrokerSettings,
@@ -101,7 +109,12 @@ class BrokerConfig(
         object.__setattr__(self, "_warnings", tuple(self._doubts()))
         derived: dict[str, Value] = {
             "broker_name": self.broker_name or socket.gethostname() or "DEFAULT_BROKER",
-            "broker_id": MASTER_ID,
+            "broker_id": self.broker_id if self.is_slave else MASTER_ID,
+            "ha_max_gap_not_in_sync": (
+                self.ha_slave_fallbehind_max
+                if self.ha_max_gap_not_in_sync == _GAP
+                else self.ha_max_gap_not_in_sync
+            ),
             "broker_ip2": self.broker_ip2 or self.broker_ip1,
             "bind_address": self.bind_address or self.broker_ip1,
             "ha_listen_port": self.ha_listen_port or self.listen_port + 1,
@@ -140,6 +153,11 @@ class BrokerConfig(
         return self.BLACK_LIST | set(self.config_black_list.split(";"))
 
     @property
+    def is_slave(self) -> bool:
+        """Whether this broker follows a master."""
+        return self.broker_role is BrokerRole.SLAVE
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Settings that are usable but perhaps not intended."""
         warnings: tuple[str, ...] = self._warnings  # type: ignore[attr-defined]
@@ -162,6 +180,12 @@ class BrokerConfig(
                 "aclEnable and authenticationEnabled cannot both be true: use the accounts of 4.9"
                 " or the users of 5.x",
             )
+        if self.is_slave and self.broker_id <= MASTER_ID:
+            yield (
+                "brokerId",
+                "Slave's brokerId must be > 0: give each slave of the group its own brokerId, such"
+                " as 1",
+            )
         if not self.broker_ip1:
             yield (
                 "brokerIP1",
@@ -176,7 +200,7 @@ class BrokerConfig(
 
     def _doubts(self) -> list[str]:
         doubts = []
-        if self.broker_id != MASTER_ID:
+        if self.broker_id != MASTER_ID and not self.is_slave:
             doubts.append(
                 f"brokerId={self.broker_id} is ignored, 0 is used: a broker with"
                 f" brokerRole={self.broker_role.value} is a master"

@@ -39,7 +39,7 @@ class BrokerSettings(Settings):
     broker_cluster_name: str = key("DefaultCluster", "The cluster it belongs to.", important=True)
     broker_id: Long = key(
         0,
-        "0 = master. Ignored for a master, as in Apache.",
+        "0 = master, which ignores the key, as in Apache; a slave needs one of its own above 0.",
         minimum=0,
         important=True,
     )
@@ -52,9 +52,8 @@ class BrokerSettings(Settings):
     )
     broker_ip2: str = key(
         "",
-        "There is no replication yet: no address is advertised to slaves.",
+        "The address or host name advertised to slaves; `brokerIP1` if not set.",
         name="brokerIP2",
-        use=Use.NO_EFFECT,
     )
     region_id: str = key("DefaultRegion", "The region in replies to sends.", dynamic=True)
     trace_on: bool = key(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from orbitmq.broker.config.delay_keys import TimerSettings
+from orbitmq.broker.config.replication_keys import BrokerRole, ReplicationSettings
 from orbitmq.broker.config.store_keys import BadRecord, OwnStoreSettings, StoreSettings
 from orbitmq.common.errors import ConfigurationError
 from orbitmq.message.record import RecordLimits
@@ -24,18 +25,20 @@ _DISK_PERCENT: Final = (
     10,
     95,
 )  # Apache's limits of diskMaxUsedSpaceRatio
+_SLAVE_MEMORY_PERCENT_LESS: Final = 10
 _PATH_SEPARATOR: Final = ","
 _OPEN_QUEUE_FILES_MAX: Final = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreKeys(StoreSettings, TimerSettings, OwnStoreSettings):
+class StoreKeys(StoreSettings, ReplicationSettings, TimerSettings, OwnStoreSettings):
     """All keys of the store."""
 
 
 def store_config(settings: StoreKeys) -> StoreConfig:
     """Return the store's configuration; its retention settings may be applied again at run time."""
     low, high = _DISK_PERCENT
+    is_slave = settings.broker_role is BrokerRole.SLAVE
     return StoreConfig(
         root=Path(settings.store_path_root_dir),
         commit_log_folders=_folders(settings.store_path_commit_log),
@@ -67,7 +70,12 @@ def store_config(settings: StoreKeys) -> StoreConfig:
         index_shape=IndexShape(settings.max_hash_slot_num, settings.max_index_num),
         filter_entries_max=settings.max_filter_message_size // ENTRY_SIZE,
         delay_levels_ms=delay_levels_ms(settings.message_delay_level),
-        memory_percent_max=settings.access_message_in_memory_max_ratio,
+        # A slave leaves memory to its master's readers, as in the original.
+        memory_percent_max=max(
+            settings.access_message_in_memory_max_ratio
+            - (_SLAVE_MEMORY_PERCENT_LESS if is_slave else 0),
+            0,
+        ),
         hot_bytes_max=settings.max_transfer_bytes_on_message_in_memory,
         hot_count_max=settings.max_transfer_count_on_message_in_memory,
         cold_bytes_max=settings.max_transfer_bytes_on_message_in_disk,
@@ -81,7 +89,9 @@ def store_config(settings: StoreKeys) -> StoreConfig:
         delete_files_max=settings.delete_file_batch_max,
         delete_pause_ms=settings.delete_commit_log_files_interval,
         protect_unconsumed=settings.protect_unconsumed,
-        truncate_damage=settings.recover_bad_record is BadRecord.TRUNCATE,
+        follows_master=is_slave,
+        # What a slave drops it gets again from its master.
+        truncate_damage=is_slave or settings.recover_bad_record is BadRecord.TRUNCATE,
     )
 
 

@@ -10,19 +10,7 @@ from typing import ClassVar
 from orbitmq.common.config import APACHE_5, OWN, Long, Settings, Use, key
 from orbitmq.store.config import FlushMode
 
-_ONE_MASTER = "There is no replication: this broker is a master without slaves."
-_ONE_COPY = (
-    "There is no replication yet, so a message has one copy: omit the key, and set"
-    " `flushDiskType=SYNC_FLUSH` if sends should wait for the disk."
-)
-
-
-class BrokerRole(Enum):
-    """The replication role of a broker."""
-
-    ASYNC_MASTER = "ASYNC_MASTER"
-    SYNC_MASTER = "SYNC_MASTER"
-    SLAVE = "SLAVE"
+_NO_DLEDGER = "Elected masters are not supported yet."
 
 
 class BadRecord(Enum):
@@ -247,38 +235,15 @@ class StoreSettings(Settings):
         dynamic=True,
         releases=APACHE_5,
     )
-    broker_role: BrokerRole = key(
-        BrokerRole.ASYNC_MASTER,
-        "`SLAVE` and `SYNC_MASTER` are refused: there is no replication yet.",
-        important=True,
-        refused={
-            BrokerRole.SLAVE: (
-                "this broker cannot follow a master yet; run it as ASYNC_MASTER with its own"
-                " brokerName, or use a slave of Apache RocketMQ for its master"
-            ),
-            BrokerRole.SYNC_MASTER: (
-                "sends cannot wait for slaves yet; set brokerRole=ASYNC_MASTER,"
-                " and flushDiskType=SYNC_FLUSH if sends should wait for the disk"
-            ),
-        },
-    )
-    in_sync_replicas: int = key(1, _ONE_COPY, use=Use.REFUSED, releases=APACHE_5)
-    min_in_sync_replicas: int = key(1, _ONE_COPY, use=Use.REFUSED, releases=APACHE_5)
-    all_ack_in_sync_state_set: bool = key(False, _ONE_COPY, use=Use.REFUSED, releases=APACHE_5)
-    ha_listen_port: int = key(
-        0,
-        "There is no replication yet: nothing listens for slaves.",
-        minimum=0,
-        maximum=65535,
-        use=Use.NO_EFFECT,
-    )
     enable_dleger_commit_log: bool = key(
         False,
-        f"{_ONE_MASTER} DLedger's log has another format: omit the key.",
+        f"{_NO_DLEDGER} DLedger's log has another format: omit the key.",
         name="enableDLegerCommitLog",
         use=Use.REFUSED,
     )
-    duplication_enable: bool = key(False, _ONE_MASTER, use=Use.REFUSED)
+    duplication_enable: bool = key(
+        False, "A log is duplicated by slaves: set `brokerRole`, and omit the key.", use=Use.REFUSED
+    )
     store_type: str = key(
         "default",
         "Consume queues are files: RocksDB is not supported.",

@@ -34,7 +34,9 @@ _TIMER: Final = (
 _TRANSACTIONS: Final = (
     "The end of a transaction is written together with its message, without batching."
 )
-_REPLICATION: Final = "This broker is a master without slaves."
+_REPLICATION: Final = (
+    "Replication is that of a configured master and its slaves: there are no elections yet."
+)
 _FILTER_SERVERS: Final = "Filter servers are not started; those that register are advertised."
 _COMPACTION: Final = "Compaction of topics is not supported."
 _COLD: Final = "Reads of old messages are not throttled."
@@ -239,16 +241,11 @@ scheduleAsyncDeliverMaxPendingLimit=2000
     _REPLICATION: (
         """
         storePathDLedgerCommitLog +storePathEpochFile +storePathBrokerIdentity
-haSendHeartbeatInterval=5000
-        haHousekeepingInterval=20000 haTransferBatchSize=32768 haMasterAddress
-+haMaxGapNotInSync=268435456 slaveTimeout=3000
         offsetCheckInSlave=false dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
-+enableBatchPush=false +totalReplicas=1
-        +enableAutoInSyncReplicas=false +haFlowControlEnable=false
-+maxHaTransferByteInSecond=104857600 +haMaxTimeSlaveNotCatchup=15000
++enableBatchPush=false +totalReplicas=1 +haMaxTimeSlaveNotCatchup=15000
         +syncMasterFlushOffsetWhenStartup=false +maxChecksumRange=1073741824
 +replicasPerDiskPartition=1
-        +maxSlaveResendLength=268435456 +syncFromLastFile=false +asyncLearner=false
+        +maxSlaveResendLength=268435456 +asyncLearner=false
     """
     ),
     _COMPACTION: (
@@ -313,7 +310,7 @@ checkCRCOnRecover=true
 }
 _RETIRED: Final = {
     _TIMER: "-maxDelayTime=40",
-    _REPLICATION: "-haSlaveFallbehindMax=268435456 -isEnableBatchPush=false",
+    _REPLICATION: "-isEnableBatchPush=false",
     _FILTER_SERVERS: "-filterServerNums=0",
     _METRICS: (
         "-commercialEnable=true -commercialTimerCount=1 -commercialTransCount=1"

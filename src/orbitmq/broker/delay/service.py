@@ -53,7 +53,7 @@ class _Rate:
 
 class DelayService:
     """Delivers delayed messages from `start` to `stop` or `abandon`; `timed` is None if the timer
-    wheel is off.
+    wheel is off. A slave calls `load` alone: it has the progress, and delivers nothing.
     """
 
     def __init__(
@@ -75,13 +75,22 @@ class DelayService:
         if timed is not None:
             self._wake_ups.append(WakeUp(clock, timed.timer.run))
 
-    def start(self) -> None:
-        """Continue where the files say; the store was recovered."""
+    def load(self) -> None:
+        """Load the progress; the store was recovered."""
         self.levels.load(self._store.log.end_offset)
         if self.timed is not None:
             self.timed.timer.load()
+
+    def start(self) -> None:
+        """Load the progress, and deliver from there on."""
+        self.load()
         for wake_up in self._wake_ups:
             wake_up.start()
+
+    @property
+    def is_delivering(self) -> bool:
+        """Whether this broker delivers delayed messages itself."""
+        return any(wake_up.is_running for wake_up in self._wake_ups)
 
     def stop(self) -> None:
         """Stop deliveries, and save all progress."""

@@ -32,6 +32,10 @@ class WakeUp:
         self._at_ms = 0  # by the monotonic clock
         self._is_running = False
 
+    @property
+    def is_running(self) -> bool:
+        return self._is_running
+
     def start(self) -> None:
         self._is_running = True
         self._plan(self._clock.now_ms())

@@ -241,7 +241,7 @@ def _store(
     ends._ended.append((half, kind, put(log, op, op_size, 1)))
     ends._ending.add(half.root)
     if not header.flag & ONEWAY:
-        answers: ReplyBuffer = sends._safe if sends._is_sync else sends._now
+        answers: ReplyBuffer = sends._safe if sends._waits else sends._now
         begin(answers, link, ends._binary if is_binary else ends._json, 0)
         end(answers, header.opaque, 0)
         sends.counts.iteration.ends += 1

@@ -24,7 +24,7 @@ cdef class SendHandler:
     cdef ReplyBuffer _now, _safe
     cdef ReplyTemplate _json, _binary, _keyless_json, _keyless_binary, _json_recall, _binary_recall
     cdef PropertyBuffer _properties
-    cdef bint _is_open, _is_sync
+    cdef bint _is_open, _waits
     cdef bytes _host_digits
     cdef bytearray _ids
     cdef unsigned char *_ids_p

@@ -29,7 +29,6 @@ from orbitmq.protocol.bodies.nameserver import PERM_WRITE
 from orbitmq.protocol.codes import ResponseCode
 from orbitmq.protocol.command import RemotingCommand, SerializeType
 from orbitmq.protocol.headers.send import SendMessageResponseHeader
-from orbitmq.store.config import FlushMode
 
 if cython.compiled:
     from cython.cimports.orbitmq.broker.fast_path.counters import (
@@ -136,7 +135,7 @@ class SendHandler:
         self._topics = service.topics
         self._settings = service.settings
         self._log = service.store.log.batch
-        self._is_sync = service.store.config.flush_mode is FlushMode.SYNC
+        self._waits = False
         self._host_digits = service.store_host.hex().upper().encode()
         self._parts = RecordParts()
         self._now = ReplyBuffer()
@@ -185,11 +184,13 @@ class SendHandler:
                 self._template(SerializeType.ROCKETMQ, 5),
             )
             self._settings_seen = seen
+        self._waits = self._store.waits
         self._is_open = (
             self._service.busy() is None
             and settings.broker_permission & PERM_WRITE != 0
             and self._now_ms >= settings.start_accept_send_request_time_stamp
             and self._store.refusal is None
+            and self._store.replicas.refusal is None
             and not self._store.config.record_crc
         )
 
@@ -535,7 +536,7 @@ def _answer(
     key.
     """
     found: PropertyBuffer = sends._properties
-    answers: ReplyBuffer = sends._safe if sends._is_sync and found.waits else sends._now
+    answers: ReplyBuffer = sends._safe if sends._waits and found.waits else sends._now
     template: ReplyTemplate
     if recall_handle:
         template = sends._binary_recall if is_binary else sends._json_recall

@@ -5,19 +5,22 @@ They arrive with heartbeats. A filter whose group left, or no longer subscribes 
 and is removed some time later: its bits in ext files of queues stay valid until then. Filters
 loaded from the file are dead until their group sends a heartbeat.
 
+A slave takes over the filters of its master, dead or alive, with the bits of its own Bloom filter.
+
 Sans-IO except for the file, which saves itself. Thread rule: the loop thread owns it. Invariant:
-each known filter has a usable expression, and its version only grows.
+each known filter has a usable expression, and its version only grows, except by a take-over.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from orbitmq.broker.metadata.bloom import Bloom
 from orbitmq.broker.metadata.persistent_file import ConfigFile, Encoder
+from orbitmq.common.change_log import ChangeLog
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import InvalidExpressionError
 from orbitmq.common.slices import Slices, slices_of
@@ -28,6 +31,7 @@ from orbitmq.protocol.bodies.consumer_filters import (
     decode_filters,
     encode_filters,
 )
+from orbitmq.protocol.bodies.metadata_rows import GroupTopic
 from orbitmq.protocol.bodies.subscriptions import SQL92, SubscriptionData, is_tag_type
 
 LOADED_DEAD_MS: Final = 30_000  # how long loaded filters count as dead already
@@ -79,6 +83,7 @@ class ConsumerFilters:
         self._clock = clock
         self._topics: dict[str, dict[str, ConsumerFilter]] = {}
         self._topics_of: dict[str, dict[str, None]] = {}  # by group
+        self.changes = ChangeLog[GroupTopic]()  # for slaves
         self.cost_max = 1  # the highest cost of any expression so far
 
     def __iter__(self) -> Iterator[ConsumerFilter]:
@@ -108,6 +113,7 @@ class ConsumerFilters:
                 self._clock.now_ms() - LOADED_DEAD_MS, data.born_time_ms
             )
             self._keep(ConsumerFilter(data._replace(dead_time_ms=dead_ms), expression))
+            self.changes.put((data.topic, data.group))
         log.info("filters_loaded count=%d", len(loaded))
         if not all(
             data.dead_time_ms for data in loaded
@@ -156,6 +162,41 @@ class ConsumerFilters:
             if each.data.is_dead and now_ms - each.data.dead_time_ms >= self.clean_ms
         ]:
             self._remove(data.topic, data.group, "it has been dead for too long")
+
+    @property
+    def keys(self) -> list[GroupTopic]:
+        """The topic and group of every filter."""
+        return [(topic, group) for topic, groups in self._topics.items() for group in groups]
+
+    def take_over_in_slices(
+        self, rows: Sequence[FilterData], removed: Iterable[GroupTopic]
+    ) -> Slices[None]:
+        """Apply a master's changes at once, after the expressions were compiled in slices."""
+        usable_rows: list[ConsumerFilter] = []
+        gone = dict.fromkeys(removed)
+        work = 0
+        for data in rows:
+            key = data.topic, data.group
+            try:
+                expression = usable(data.expression_type, data.expression)
+            except InvalidExpressionError as problem:
+                log.warning("filter_not_taken_over topic=%s group=%s why=%s", *key, problem)
+                gone[key] = None
+                continue
+            usable_rows.append(
+                ConsumerFilter(data._replace(bloom=self._positions(*key)), expression)
+            )
+            work += len(data.expression)
+            if work > EXPRESSION_CHARACTERS_PER_SLICE:
+                work = 0
+                yield
+        known = [key for key in gone if self._drop(*key)]
+        for row in usable_rows:
+            self._keep(row)
+        self.changes.take_over([(row.data.topic, row.data.group) for row in usable_rows], known)
+        if known or usable_rows:
+            log.info("filters_taken_over changed=%d removed=%d", len(usable_rows), len(known))
+            self._file.changed()
 
     def _register(self, group: str, subscription: SubscriptionData) -> None:
         topic, text, version = (
@@ -211,7 +252,7 @@ class ConsumerFilters:
                 shown(text),
                 unread,
             )
-        positions = BloomPositions(self.bloom.bit_count, self.bloom.positions(f"{group}#{topic}"))
+        positions = self._positions(topic, group)
         self._put(
             ConsumerFilter(
                 FilterData(topic, group, text, kind, version, self._clock.now_ms(), positions),
@@ -226,8 +267,12 @@ class ConsumerFilters:
             version,
         )
 
+    def _positions(self, topic: str, group: str) -> BloomPositions:
+        return BloomPositions(self.bloom.bit_count, self.bloom.positions(f"{group}#{topic}"))
+
     def _put(self, changed: ConsumerFilter) -> None:
         self._keep(changed)
+        self.changes.put((changed.data.topic, changed.data.group))
         self._file.changed()
 
     def _keep(self, changed: ConsumerFilter) -> None:
@@ -243,17 +288,23 @@ class ConsumerFilters:
             log.info("filter_dead topic=%s group=%s", topic, group)
 
     def _remove(self, topic: str, group: str, why: str) -> None:
+        if self._drop(topic, group):
+            self.changes.remove((topic, group))
+            self._file.changed()
+            log.info("filter_removed topic=%s group=%s why=%s", topic, group, why)
+
+    def _drop(self, topic: str, group: str) -> bool:
+        """Remove a filter from the table; return whether it was there."""
         groups = self._topics.get(topic, {})
         if groups.pop(group, None) is None:
-            return
+            return False
         if not groups:
             del self._topics[topic]
         topics = self._topics_of[group]
         del topics[topic]
         if not topics:
             del self._topics_of[group]
-        self._file.changed()
-        log.info("filter_removed topic=%s group=%s why=%s", topic, group, why)
+        return True
 
     def _is_ours(self, positions: BloomPositions | None) -> bool:
         return positions is not None and (positions.bit_count, len(positions.positions)) == (

@@ -11,15 +11,17 @@ none contains an `@`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 from orbitmq.broker.metadata.offset_journal import OffsetJournal
 from orbitmq.broker.metadata.persistent_file import ConfigFile, Encoder
+from orbitmq.common.change_log import ChangeLog
 from orbitmq.common.clock import Clock
-from orbitmq.common.slices import SLICE_UNITS, Slices, finish, slices_of
+from orbitmq.common.slices import SLICE_UNITS, SliceBudget, Slices, finish, slices_of
+from orbitmq.protocol.bodies.metadata_rows import OffsetsRow
 from orbitmq.protocol.bodies.nameserver import DataVersion
 from orbitmq.protocol.bodies.offsets import SEPARATOR, ConsumerOffsets, split_key
 from orbitmq.protocol.bodies.topics import next_version
@@ -64,6 +66,7 @@ class Offsets:
         self._state_version = state_version
         self._table: dict[str, _Queues] = {}  # by `topic@group`, in the order of the file
         self._groups: dict[str, dict[str, _Queues]] = {}  # the same by group, then topic
+        self.changes = ChangeLog[str]()  # of keys, for slaves
         self._pulls: dict[tuple[str, str], dict[int, int]] = {}  # by group and topic
         self._resets: dict[tuple[str, str, int], int] = {}  # by group, topic and queue
         self._version = DataVersion(timestamp=clock.now_ms())
@@ -85,6 +88,7 @@ class Offsets:
                 self._add(key).offsets[queue_id] = offset
         self._journal.start(digest, changes)
         self._is_changed = bool(changes.items)
+        self.changes.put_all(self._table)
         log.info("offsets_loaded keys=%d from_journal=%d", len(self._table), len(changes.items))
 
     # Consumers.
@@ -118,6 +122,7 @@ class Offsets:
             return
         queues.offsets[queue_id] = offset
         self._journal.put(queues.key, queue_id, offset)
+        self.changes.put(queues.key)
         self._is_changed = True
         if stored is not None and offset < stored:
             log.warning(
@@ -187,6 +192,7 @@ class Offsets:
         queues = self._add(_key(group, topic))
         queues.offsets[queue_id] = offset
         self._journal.put(queues.key, queue_id, offset)
+        self.changes.put(queues.key)
         self._is_changed = True
         log.info(
             "offset_reset group=%s topic=%s queue=%d offset=%d", group, topic, queue_id, offset
@@ -206,6 +212,7 @@ class Offsets:
         self._resets.update(resets)
         queues = self._add(_key(group, topic))
         queues.offsets.update(offsets)
+        self.changes.put(queues.key)
         self._is_changed = True
         log.info("offsets_reset group=%s topic=%s queues=%d", group, topic, len(offsets))
         yield from self._note_in_slices(queues, list(offsets))
@@ -275,6 +282,7 @@ class Offsets:
         copy = self._add(_key(target, topic))
         self._journal.drop(copy.key)
         copy.offsets = dict(queues.offsets)
+        self.changes.put(copy.key)
         self._is_changed = True
         log.info("offsets_cloned source=%s target=%s topic=%s", source, target, topic)
         yield from self._note_in_slices(copy, list(copy.offsets))
@@ -310,6 +318,56 @@ class Offsets:
             reset: offset for reset, offset in self._resets.items() if reset[0] != group
         }
         yield from _log_deleted(deleted)
+
+    # Replication.
+
+    @property
+    def keys(self) -> Iterable[str]:
+        """The `topic@group` of every group with offsets."""
+        return self._table.keys()
+
+    def row(self, key: str) -> OffsetsRow | None:
+        """Return the offsets of a `topic@group`, as they are now; None if it has none."""
+        queues = self._table.get(key)
+        return None if queues is None else OffsetsRow(key, dict(queues.offsets))
+
+    def take_over_in_slices(
+        self, rows: Sequence[OffsetsRow], removed: Iterable[str], *, version: DataVersion | None
+    ) -> Slices[None]:
+        """Apply a master's changes at once, with its version if it has one; only the journal is
+        written in slices.
+        """
+        dropped = [key for key in removed if key in self._table]
+        for key in dropped:
+            self._remove(key)
+        changed: list[tuple[_Queues, list[int], bool]] = []
+        for key, offsets in rows:
+            queues = self._add(key)
+            before, queues.offsets = queues.offsets, dict(offsets)
+            is_reduced = not before.keys() <= offsets.keys()
+            differ = [each for each in offsets if is_reduced or before.get(each) != offsets[each]]
+            if is_reduced or differ:
+                changed.append((queues, differ, is_reduced))
+        self.changes.take_over([row.key for row in rows], dropped)
+        self._version = version or self._version
+        self._is_changed = True
+        if dropped:
+            self._journal.drop(*dropped)
+        budget = SliceBudget(_NOTED_PER_SLICE)
+        for queues, differ, is_reduced in changed:
+            if is_reduced and self._table.get(queues.key) is queues:
+                self._journal.drop(queues.key)
+            for part in slices_of(differ, _NOTED_PER_SLICE):
+                if self._table.get(queues.key) is not queues:
+                    break  # deleted meanwhile
+                self._journal.put_all(
+                    queues.key,
+                    {each: queues.offsets[each] for each in part if each in queues.offsets},
+                )
+                if budget.spend(1 + len(part)):
+                    self._journal.flush()
+                    yield
+        self._journal.flush()
 
     # Files.
 
@@ -400,7 +458,9 @@ class Offsets:
         for queues in deleted:
             self._remove(queues.key)
         if deleted:
-            self._journal.drop(*[queues.key for queues in deleted])
+            keys = [queues.key for queues in deleted]
+            self._journal.drop(*keys)
+            self.changes.remove(*keys)
             self._is_changed = True
         return deleted
 

@@ -3,13 +3,13 @@ subscriptionGroup.json.
 
 Sans-IO except for the file, which saves itself. Thread rule: the loop thread owns it. Invariants:
 the groups of Apache RocketMQ's own tools exist from `load` on; each change gives the table a new
-version.
+version. A slave takes over the changes of its master, with the master's version.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -17,10 +17,12 @@ from types import MappingProxyType
 from orbitmq.broker.metadata.attributes import GROUP_ATTRIBUTES, altered, warn_of_unserved
 from orbitmq.broker.metadata.persistent_file import ConfigFile, Encoder
 from orbitmq.broker.metadata.topic_names import check_group, is_valid_group
+from orbitmq.common.change_log import ChangeLog
 from orbitmq.common.clock import Clock
 from orbitmq.common.slices import SliceBudget, Slices, finish, sorted_in_slices
 from orbitmq.common.topic_names import PREDEFINED_GROUPS, SYSTEM_GROUP_PREFIX
 from orbitmq.protocol.bodies.groups import GroupConfig, GroupTable
+from orbitmq.protocol.bodies.metadata_rows import GroupRow
 from orbitmq.protocol.bodies.nameserver import PERM_READ, DataVersion
 from orbitmq.protocol.bodies.topics import next_version
 
@@ -52,6 +54,7 @@ class Groups:
         self._state_version = state_version
         self._table = {name: GroupConfig(name) for name in PREDEFINED_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
+        self.changes = ChangeLog[str]()  # for slaves
         self._version = DataVersion(timestamp=clock.now_ms())
 
     def load(self) -> None:
@@ -66,6 +69,7 @@ class Groups:
             self._version = loaded.version or self._version
             for name, config in loaded.groups.items():
                 warn_of_unserved(GROUP_ATTRIBUTES, f"group={name}", config.attributes)
+        self.changes.put_all(self.names)
         log.info("groups_loaded groups=%d version=%d", len(self._table), self._version.counter)
 
     def find(self, group: str) -> GroupConfig | None:
@@ -145,7 +149,7 @@ class Groups:
         if final:
             old = {name: self._table.get(name) for name in final}
             self._table.update(final)
-            self._changed()
+            self._changed(*final)
             for name, config in final.items():
                 log.info("group_changed old=%s new=%s", old[name], config)
                 if budget.spend(config.units):
@@ -173,7 +177,7 @@ class Groups:
         else:
             log.info("group_deleted config=%s", config)
         if config is not None or was_forbidden is not None:
-            self._changed()
+            self._changed(group)
         return config is not None
 
     def forbidden(self, group: str, topic: str) -> int:
@@ -198,7 +202,44 @@ class Groups:
             del topics[topic]
         if not topics:
             del self._forbidden[group]
-        self._changed()
+        self._changed(group)
+
+    # Replication.
+
+    @property
+    def names(self) -> set[str]:
+        """All groups that exist, or are forbidden to read a topic."""
+        return {*self._table, *self._forbidden}
+
+    def row(self, group: str) -> GroupRow | None:
+        """Return a group and its forbidden topics; None if there is neither."""
+        config, forbidden = self._table.get(group), self._forbidden.get(group)
+        if config is None and forbidden is None:
+            return None
+        return GroupRow(group, config, dict(forbidden or {}))
+
+    def take_over(
+        self, rows: Sequence[GroupRow], removed: Iterable[str], *, version: DataVersion
+    ) -> None:
+        """Apply a master's changes at once, with its version."""
+        gone = [name for name in removed if name in self._table or name in self._forbidden]
+        for name, config, forbidden in [*rows, *(GroupRow(name, None, {}) for name in gone)]:
+            self._table.pop(name, None)
+            self._forbidden.pop(name, None)
+            if config is not None:
+                self._table[name] = config
+            if forbidden:
+                self._forbidden[name] = dict(forbidden)
+        self.changes.take_over([row.name for row in rows], gone)
+        self._version = replace(version)  # a new object: the fast path looks at its identity
+        self._file.changed()
+        if rows or gone:
+            log.info(
+                "groups_taken_over changed=%d removed=%d version=%d",
+                len(rows),
+                len(gone),
+                version.counter,
+            )
 
     def encode(self) -> bytes:
         """Return the current content of the file."""
@@ -214,10 +255,15 @@ class Groups:
             return None
         config = self._table[group] = GroupConfig(group)
         log.info("group_created group=%s", group)
-        self._changed()
+        self._changed(group)
         return config
 
-    def _changed(self) -> None:
+    def _changed(self, *names: str) -> None:
+        for name in names:
+            if name in self._table or name in self._forbidden:
+                self.changes.put(name)
+            else:
+                self.changes.remove(name)
         self._version = next_version(self._version, self._clock.now_ms(), self._state_version())
         self._file.changed()
 

@@ -127,6 +127,7 @@ def _topic_rules(config: BrokerConfig) -> TopicRules:
         timer_wheel_enable=config.timer_wheel_enable,
         protect_system_topics=config.validate_system_topic_when_update_topic,
         mixed_message_type_enable=config.enable_mixed_message_type,
+        follows_master=config.is_slave,
     )
 
 

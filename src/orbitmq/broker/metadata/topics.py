@@ -11,6 +11,9 @@ records before it belong to the deleted topic (`store.topic_lives`). A topic wit
 Apache broker's file, begins with the log. The manifest of the queues may prove that the file is
 older than the log: then the later beginning counts (`learn`). If the file may lack topics (it is
 missing or older, or its backup was read), they are restored from the store's queues.
+
+A slave makes no changes of its own: `take_over` applies those of its master, with the master's
+version and beginnings.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from orbitmq.broker.metadata.attributes import (
 )
 from orbitmq.broker.metadata.persistent_file import ConfigFile, Encoder, SavedCallback
 from orbitmq.broker.metadata.topic_names import check_topic
+from orbitmq.common.change_log import ChangeLog
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import CorruptFileError, Refusal, RefusedError
 from orbitmq.common.slices import SLICE_UNITS, Slices, finish, slices_of, sorted_in_slices
@@ -52,6 +56,7 @@ from orbitmq.common.topic_names import (
     TIMER_TOPIC,
     TRACE_TOPIC,
 )
+from orbitmq.protocol.bodies.metadata_rows import TopicRow
 from orbitmq.protocol.bodies.nameserver import (
     PERM_INHERIT,
     PERM_READ,
@@ -88,6 +93,7 @@ class TopicRules:
     timer_wheel_enable: bool = True
     protect_system_topics: bool = True
     mixed_message_type_enable: bool = False
+    follows_master: bool = False  # topics come from the master, some after their messages
 
 
 class TopicMessages(Protocol):
@@ -123,6 +129,7 @@ class Topics:
         self._changed = changed
         self._state_version = state_version
         self._table: dict[str, TopicConfig] = own
+        self.changes = ChangeLog[str]()  # for slaves
         self._unsaved: set[str] = set()
         self._version = DataVersion(timestamp=clock.now_ms())
         self._messages = messages
@@ -160,7 +167,10 @@ class Topics:
                 " Restore it, or move it away to recreate the topics that have messages in the"
                 " store"
             )
-        self._may_lack_topics = loaded is None or self._file.is_from_backup
+        self._may_lack_topics = (
+            loaded is None or self._file.is_from_backup or self.rules.follows_master
+        )
+        self.changes.put_all(self._table)
         log.info("topics_loaded topics=%d version=%d", len(self._table), self._version.counter)
 
     def exists(self, topic: str) -> bool:
@@ -449,6 +459,7 @@ class Topics:
         if self._messages is not None:
             self._beginnings.update(dict.fromkeys(new - used, self._messages.log_end()))
         self._table.update(configs)
+        self.changes.put_all(configs)
         self._next_version(len(configs))
         self._file.changed()
         if new:
@@ -472,6 +483,7 @@ class Topics:
         for config in changed:
             log.info("topic_ordered topic=%s", config.name)
             self._table[config.name] = config._replace(order=True)
+            self.changes.put(config.name)
         if changed:
             self._next_version()
             self._file.changed()
@@ -489,11 +501,51 @@ class Topics:
             log.warning("topic_not_deleted topic=%s reason=unknown", topic)
             return False
         log.info("topic_deleted config=%s", config)
-        self._end(topic)
+        self.changes.remove(topic)
+        if self._messages is not None:
+            self._end(topic, self._messages.log_end())
         self._next_version()
         self._file.changed()
         self._changed([topic])
         return True
+
+    def take_over(
+        self,
+        rows: Sequence[TopicRow],
+        removed: Iterable[str],
+        *,
+        version: DataVersion,
+        log_end: int,
+    ) -> None:
+        """Apply a master's changes at once, with its version. The lives of removed topics end at
+        `log_end`; system topics stay, since this broker needs them itself.
+        """
+        configs = {row.config.name: row.config for row in rows}
+        gone = [name for name in removed if name in self._table and not self.is_system(name)]
+        new = configs.keys() - self._table.keys()
+        changed = [name for name, config in configs.items() if config != self._table.get(name)]
+        for config, begin in rows:
+            self._beginnings.pop(config.name, None)
+            if begin:
+                self._beginnings[config.name] = begin
+        self._table.update(configs)
+        for name in gone:
+            del self._table[name]
+            self._end(name, log_end)
+        self.changes.take_over(configs, gone)
+        self._version = replace(version)  # a new object: the fast path looks at its identity
+        self._file.changed()
+        if new:
+            self._unsaved |= new
+            self._file.when_saved(partial(self._saved, new))
+        if changed or gone:
+            log.info(
+                "topics_taken_over changed=%d removed=%d version=%d",
+                len(changed),
+                len(gone),
+                version.counter,
+            )
+            self._changed([*changed, *gone])
 
     def encode(self) -> bytes:
         """Return the current content of the file."""
@@ -506,10 +558,10 @@ class Topics:
             template is not None
             and default_topic == AUTO_CREATE_TOPIC
             and not self.rules.auto_create
+            and template.perm != READ_WRITE  # an earlier run may have left it inheritable
         ):
-            template = self._table[default_topic] = template._replace(
-                perm=READ_WRITE
-            )  # an earlier run may have left it inheritable
+            template = self._table[default_topic] = template._replace(perm=READ_WRITE)
+            self.changes.put(default_topic)
         return template if template is not None and template.perm & PERM_INHERIT else None
 
     def _create(self, config: TopicConfig) -> TopicConfig:
@@ -524,6 +576,7 @@ class Topics:
         for config in configs:
             log.info("topic_changed old=%s new=%s", self._table.get(config.name), config)
             self._table[config.name] = config
+            self.changes.put(config.name)
             self._next_version()
         self._file.changed()
         if new:
@@ -537,12 +590,10 @@ class Topics:
         if self._messages is not None and not self._messages.has_messages(topic):
             self._beginnings[topic] = self._messages.log_end()
 
-    def _end(self, topic: str) -> None:
+    def _end(self, topic: str, log_end: int) -> None:
         """Remember where the life of a topic ended: earlier records that are not dispatched yet
         must not enter its queues.
         """
-        if self._messages is None:
-            return
         self._ended.pop(topic, None)  # moves it to the end of the list
         self._ended[topic] = None
         if len(self._ended) > _ENDED_TOPICS_MAX:
@@ -550,7 +601,7 @@ class Topics:
             del self._ended[oldest]
             if oldest not in self._table:
                 self._beginnings.pop(oldest, None)
-        self._beginnings[topic] = self._messages.log_end()
+        self._beginnings[topic] = log_end
 
     def _saved(self, names: set[str], failure: Exception | None) -> None:
         if failure is None:

@@ -119,7 +119,7 @@ class ReplyProcessor:
         write = Write(
             end=stored.end,
             topic=topic.name,
-            waits_for_flush=found.get(properties.WAIT) != "false",
+            waits=found.get(properties.WAIT) != "false",
         )
         return self._replies.reply(channel, request, response, write, heard)
 

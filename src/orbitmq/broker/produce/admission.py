@@ -4,7 +4,8 @@ Sends and pulls are served within the loop iteration that reads them, so no requ
 in memory: while the loop is busy, requests wait in their sockets. A task that is due every
 `BEAT_MS` (the beat) measures that wait: its delay is the longest that a request waited. The lag can
 be read at any time, so the iteration after a stall knows of it before the late beat arrives. The
-only requests pending in memory are sends that wait for the disk, and those are counted.
+only requests pending in memory are sends that wait for the disk or for slaves, and those are
+counted.
 
 Sends are refused:
 - PCBUSY_CLEAN_QUEUE, when writes of the log held the loop for more than
@@ -13,8 +14,8 @@ Sends are refused:
   hiccup is served: its requests are late already, and to answer them costs less than to have them
   sent again; two in a row are overload. Sends are not refused if the machine did not run the
   process meanwhile: that would free no resources;
-- OVERLOAD, when sendThreadPoolQueueCapacity messages wait for the disk. Only this one applies with
-  brokerFastFailureEnable off.
+- OVERLOAD, when sendThreadPoolQueueCapacity messages wait for the disk or for slaves. Only this one
+  applies with brokerFastFailureEnable off.
 
 Sans-IO: time comes in as `now_ms` of the monotonic clock, meters are callables. Thread rule: the
 loop thread.
@@ -41,6 +42,7 @@ class Cause(Enum):
     CPU = "cpu"  # the loop has more work than it can do
     MACHINE = "machine"  # neither of these: the process did not run, or waited for reads
     DISK_SYNC = "disk_sync"  # too many messages wait for the disk to confirm them
+    REPLICA = "replica"  # too many messages wait for slaves, or too few slaves are in sync
     DISK_FULL = "disk_full"
     DISK_ERROR = "disk_error"  # the disk rejected a write
 
@@ -48,12 +50,13 @@ class Cause(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meters:
     """The meters that admission reads: cumulative milliseconds, and the messages waiting for the
-    disk.
+    disk or for slaves.
     """
 
     write_ms: Callable[[], int]  # total time of log writes
     cpu_ms: Callable[[], int]  # total CPU time of the loop
     waiting: Callable[[int], WaterMark]
+    slow_replica: Callable[[], str | None]  # which slave messages wait for; None if for the disk
 
 
 class Hold(NamedTuple):
@@ -145,8 +148,8 @@ class Admission:
         """Return why a send that is read now is refused; None if it is admitted."""
         settings, waiting = self._settings, self._meters.waiting(now_ms)
         if waiting.size >= settings.send_thread_pool_queue_capacity:
-            return Busy(
-                Cause.DISK_SYNC, _overload(waiting, settings.send_thread_pool_queue_capacity)
+            return _overload(
+                waiting, settings.send_thread_pool_queue_capacity, self._meters.slow_replica()
             )
         if self.lag_ms(now_ms) == 0 or not settings.broker_fast_failure_enable:  # the common case
             return None
@@ -191,13 +194,24 @@ def _late(mark: str, hold: Hold, waiting: WaterMark, limit: str) -> Busy:
     return Busy(hold.cause, remark)
 
 
-def _overload(waiting: WaterMark, capacity: int) -> str:
-    return (
+def _overload(waiting: WaterMark, capacity: int, replica: str | None) -> Busy:
+    what, remedy = (
+        (
+            "the disk",
+            "the disk syncs too slowly for SYNC_FLUSH: check what else uses it, or move"
+            " storePathCommitLog to a faster one",
+        )
+        if replica is None
+        else (
+            replica,
+            "that slave or the network to it is too slow for SYNC_MASTER: see orbitmq replica list",
+        )
+    )
+    return Busy(
+        Cause.DISK_SYNC if replica is None else Cause.REPLICA,
         f"[OVERLOAD]system busy, start flow control for a while: {waiting.size} messages wait for"
-        f" the disk to confirm them, the first for {waiting.head_wait_ms} ms; the limit is"
-        f" {capacity} (sendThreadPoolQueueCapacity); retry in a moment. If it persists, the disk"
-        " syncs too slowly for SYNC_FLUSH: check what else uses it, or move storePathCommitLog to a"
-        " faster one"
+        f" {what} to confirm them, the first for {waiting.head_wait_ms} ms; the limit is"
+        f" {capacity} (sendThreadPoolQueueCapacity); retry in a moment. If it persists, {remedy}",
     )
 
 

@@ -1,5 +1,5 @@
-"""Delays the reply to a write until the message is durable: flushed (SYNC_FLUSH) and its topic
-config saved.
+"""Delays the reply to a write until the message is durable: flushed (SYNC_FLUSH), replicated
+(SYNC_MASTER) and its topic config saved.
 
 Knows store and topics, and nothing of requests. Invariant: a delayed reply is sent once.
 """
@@ -12,7 +12,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from orbitmq.broker.metadata.topics import Topics
 from orbitmq.common.errors import Refusal, reason_of
-from orbitmq.store.config import FlushMode
 from orbitmq.store.flush.group_commit import Outcome
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.types import LogOffset
@@ -31,6 +30,15 @@ _UNCONFIRMED: Final = Durability(
     "the disk did not confirm the message in time; it is stored, and may become durable soon",
 )
 
+_REPLICA_UNCONFIRMED: Final = Durability(
+    Refusal.REPLICA_UNCONFIRMED,
+    "too few slaves confirmed the message within slaveTimeout; it is stored, and may be replicated"
+    " soon",
+)
+_NO_REPLICA: Final = Durability(
+    Refusal.NO_REPLICA, "the message is stored on this master only: no slave is in sync"
+)
+
 DelayedReply: TypeAlias = Callable[[Durability], object]
 
 
@@ -40,9 +48,9 @@ class Write:
 
     end: LogOffset
     topic: str  # that consumers read
-    waits_for_flush: bool = True  # whether its sender wants to
+    waits: bool = True  # whether its sender wants to
     count: int = 1
-    settled: Callable[[], object] | None = None  # called after the flush, or instead of it
+    settled: Callable[[], object] | None = None  # called after the wait, or instead of it
 
 
 class DurableReplies:
@@ -54,11 +62,11 @@ class DurableReplies:
 
     def is_durable(self, write: Write) -> bool:
         """Return whether nothing has to be waited for."""
-        return not self._needs_flush(write) and self._topics.is_saved(write.topic)
+        return not self._has_to_wait(write) and self._topics.is_saved(write.topic)
 
     def reply_when_durable(self, write: Write, reply: DelayedReply) -> bool:
         """Return True if the reply may be sent now; otherwise `reply` is called later."""
-        if self._needs_flush(write):
+        if self._has_to_wait(write):
             self._store.when_durable(
                 write.end, lambda outcome: self._flushed(write, reply, outcome), write.count
             )
@@ -70,8 +78,8 @@ class DurableReplies:
         self._reply_when_topic_is_saved(write.topic, DURABLE, reply)
         return False
 
-    def _needs_flush(self, write: Write) -> bool:
-        return write.waits_for_flush and self._store.config.flush_mode is FlushMode.SYNC
+    def _has_to_wait(self, write: Write) -> bool:
+        return write.waits and self._store.waits
 
     def _flushed(self, write: Write, reply: DelayedReply, outcome: Outcome) -> None:
         if write.settled is not None:
@@ -103,9 +111,14 @@ class DurableReplies:
 
 
 def durability(outcome: Outcome, store: MessageStore) -> Durability:
-    """Return what the outcome of a flush means for the writes that waited for it."""
-    if outcome is Outcome.DONE:
-        return DURABLE
-    if outcome is Outcome.TIMED_OUT:
-        return _UNCONFIRMED
-    return Durability(Refusal.UNAVAILABLE, store.refusal)
+    """Return what the outcome of a wait means for its writes."""
+    found = _DURABILITIES.get(outcome)
+    return found or Durability(Refusal.UNAVAILABLE, store.refusal)
+
+
+_DURABILITIES: Final = {
+    Outcome.DONE: DURABLE,
+    Outcome.TIMED_OUT: _UNCONFIRMED,
+    Outcome.REPLICA_TIMED_OUT: _REPLICA_UNCONFIRMED,
+    Outcome.NO_REPLICA: _NO_REPLICA,
+}

@@ -26,6 +26,7 @@ from orbitmq.broker.produce.durable_replies import Write
 from orbitmq.broker.produce.send_listener import SendListener
 from orbitmq.common.errors import (
     InvalidMessageError,
+    NotEnoughReplicasError,
     Refusal,
     RefusedError,
     StoreError,
@@ -85,7 +86,7 @@ class _Checked(NamedTuple):
     queue_id: int  # as in `StoredSend`
     recall_handle: str | None
     unique_key: str | None
-    waits_for_flush: bool
+    waits: bool
     message_type: MessageType
 
 
@@ -345,7 +346,7 @@ class SendService:
         write = Write(
             end=LogOffset(max(each.end for each in places)),
             topic=checked.topic.name,
-            waits_for_flush=checked.waits_for_flush,
+            waits=checked.waits,
             count=len(places),
             settled=settled,
         )
@@ -433,6 +434,9 @@ class SendService:
             )
             self.listener.refused((Cause.DISK_FULL if is_full else Cause.DISK_ERROR).value)
             return RefusedError(Refusal.UNAVAILABLE, f"service not available now: {error}")
+        if isinstance(error, NotEnoughReplicasError):
+            self.listener.refused(Cause.REPLICA.value)
+            return RefusedError(Refusal.FAILED, str(error))
         if isinstance(error, WriteFailedError):
             self.listener.refused(Cause.DISK_ERROR.value, count)
             return RefusedError(

@@ -44,7 +44,7 @@ class BrokerIdentity:
     broker_name: str
     broker_id: int
     address: str
-    ha_address: str = ""  # required by name servers, but may be empty: nothing listens for slaves
+    ha_address: str  # where slaves connect
     zone: str | None = None
 
     @classmethod
@@ -55,6 +55,7 @@ class BrokerIdentity:
             broker_name=config.broker_name,
             broker_id=config.broker_id,
             address=_joined(config.broker_ip1, listen_port),
+            ha_address=_joined(config.broker_ip2, config.ha_listen_port),
             zone=config.zone,
         )
 

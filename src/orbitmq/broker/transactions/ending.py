@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from orbitmq.broker.config.broker_config import BrokerConfig
-from orbitmq.broker.config.store_keys import BrokerRole
+from orbitmq.broker.config.replication_keys import BrokerRole
 from orbitmq.broker.plugins.interfaces import TransactionService
 from orbitmq.broker.produce.deferral import Deferred
 from orbitmq.broker.produce.durable_replies import Write

@@ -115,7 +115,7 @@ class TransactionQueues:
 
     def keep_floors(self, now_ms: int) -> None:
         """Commit the floors of the queues once they are durable; compute new ones periodically."""
-        if self._noted is not None and self._store.log.flushed_offset >= self._noted.log_end:
+        if self._noted is not None and self._store.flushing.settled_offset >= self._noted.log_end:
             floors, self._noted = self._noted.floors, None
             self._offsets.commit(OFFSETS_GROUP, HALF_TOPIC, QUEUE_ID, floors.half)
             self._offsets.commit(OFFSETS_GROUP, OP_HALF_TOPIC, QUEUE_ID, floors.op)

@@ -23,6 +23,7 @@ from orbitmq.broker.clients.filter_servers import FilterServers
 from orbitmq.broker.clients.producers import Producers
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.config.broker_config import BrokerConfig
+from orbitmq.broker.config.replication_keys import BrokerRole
 from orbitmq.broker.config.store_config import store_config
 from orbitmq.broker.consume.filters.bit_maps import BitMaps
 from orbitmq.broker.consume.filters.resolver import FilterResolver
@@ -60,10 +61,13 @@ from orbitmq.broker.produce.internal_writer import InternalMessageWriter
 from orbitmq.broker.produce.send_back import SendBackService
 from orbitmq.broker.produce.service import SendService
 from orbitmq.broker.registration.link import NameServerLink
+from orbitmq.broker.registration.members import GroupMembers
 from orbitmq.broker.registration.requests import BrokerIdentity, RegistrationAnswer
+from orbitmq.broker.roles.slave_sync import SlaveSync
 from orbitmq.broker.transactions.ending import HalfMessageRewriter, TransactionEnding
 from orbitmq.broker.transactions.metrics import HalfCounts
 from orbitmq.broker.transactions.service import Transactions
+from orbitmq.broker.wiring.replication import Replication, build_replication
 from orbitmq.common.clock import Clock
 from orbitmq.common.errors import ConfigurationError, StoreError
 from orbitmq.common.topic_names import WAITING_TOPICS
@@ -73,6 +77,7 @@ from orbitmq.message.property_rules import DeferralKind
 from orbitmq.remoting.client import RemotingClient
 from orbitmq.remoting.settings import client_config
 from orbitmq.remoting.slices import SliceQueue
+from orbitmq.replication.quorum import Quorum
 from orbitmq.store.file_layer import FileLayer
 from orbitmq.store.message_store import MessageStore
 from orbitmq.store.queue_retention import RetentionRules
@@ -94,6 +99,8 @@ class BrokerComponents:
     link: NameServerLink
     store: MessageStore
     store_ticks: StoreTicks
+    replication: Replication
+    slave_sync: SlaveSync | None  # of a slave
     messages: PluggableStore  # the store as plug-ins present it
     producers: Producers
     consumers: Consumers
@@ -195,11 +202,27 @@ def build_components(
     def registered(answer: RegistrationAnswer) -> None:
         if answer.order_topics:
             topics.mark_ordered(answer.order_topics)
+        if replication.following is not None:
+            replication.following.master.learn(answer)
 
     link = NameServerLink(
         config, identity, topics, client, registered, lambda: filter_servers.addresses
     )
     store_host = _store_host(config)
+    members = GroupMembers(
+        broker_name=config.broker_name,
+        own_address=identity.address,
+        configured=config.ha_peers,
+        client=client,
+        name_servers=lambda: link.name_servers,
+        monotonic_ms=clock.monotonic_ms,
+    )
+    quorum = Quorum(
+        config,
+        is_sync_master=config.broker_role is BrokerRole.SYNC_MASTER,
+        log_end=lambda: store.log.end_offset,
+        members_at=members.count_at,
+    )
     store = MessageStore(
         layer,
         clock,
@@ -213,6 +236,16 @@ def build_components(
             consumed_offset=offsets.consumed_by_all,
         ),
         filter_bits=BitMaps(config, metadata.filters).of,
+        replicas=quorum,
+    )
+    replication = build_replication(
+        config,
+        clock=clock,
+        loop=loop,
+        store=store,
+        quorum=quorum,
+        members=members,
+        find_master=lambda: link.register_all(),
     )
     store.log.files.read_ahead(config.data_read_ahead_enable)
     store_ticks = StoreTicks(clock, store)
@@ -227,8 +260,24 @@ def build_components(
     instruments = Instruments(metrics_identity, topics.is_system)
     recorder = StatsRecorder(clock, config.broker_cluster_name, topics.is_system, instruments)
     writer = InternalMessageWriter(store, messages, recorder)
-    admission = _admission(config, store)
+    admission = _admission(config, store, replication)
     delay = _delay(config, clock, layer, metadata, store, messages, writer, recorder)
+    following = replication.following
+    slave_sync = (
+        None
+        if following is None
+        else SlaveSync(
+            client=client,
+            metadata=metadata,
+            delay=delay,
+            locks=locks,
+            store=store,
+            clock=clock,
+            master_address=lambda: following.master.requests,
+            own_address=identity.address,
+            topic_deleted=recorder.delete_topic,
+        )
+    )
     delay_rewriter = DelayRewriter(config, clock.now_ms, delay)
     half_counts = HalfCounts(metadata.transactions_file, clock, instruments)
     checks = checks_in_force(CheckSender(producers, config.broker_name))
@@ -339,6 +388,8 @@ def build_components(
         link=link,
         store=store,
         store_ticks=store_ticks,
+        replication=replication,
+        slave_sync=slave_sync,
         messages=messages,
         producers=producers,
         consumers=consumers,
@@ -407,7 +458,7 @@ def _delay(
         metadata.delay_file,
         metadata.delay_journal,
         clock,
-        lambda: store.log.flushed_offset,
+        lambda: store.flushing.settled_offset,
         version_step=config.delay_offset_update_version_step,
     )
     levels = LevelDelivery(
@@ -425,7 +476,7 @@ def _delay(
             store.config.root,
             log_file_size=config.mapped_file_size_timer_log,
             precision_ms=config.timer_precision_ms,
-            flushed_offset=lambda: store.log.flushed_offset,
+            flushed_offset=lambda: store.flushing.settled_offset,
             worker=store.flushing.run_in_worker,
         )
         slots, reserved_ms = config.timer_roll_window_slot, store.config.reserved_ms
@@ -461,13 +512,14 @@ def _long_polling(config: BrokerConfig) -> LongPollingConfig:
     )
 
 
-def _admission(config: BrokerConfig, store: MessageStore) -> Admission:
+def _admission(config: BrokerConfig, store: MessageStore, replication: Replication) -> Admission:
     meters = Meters(
         write_ms=lambda: store.log_write_ms,
         cpu_ms=lambda: time.thread_time_ns() // 1_000_000,
         waiting=lambda now_ms: WaterMark(
             store.flushing.waiting_count, store.flushing.waited_ms(now_ms)
         ),
+        slow_replica=lambda: replication.slow_replica(store),
     )
     return Admission(config, meters)
 

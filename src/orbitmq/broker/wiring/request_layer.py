@@ -34,6 +34,7 @@ from orbitmq.broker.processors.consumer_offsets import ConsumerOffsetProcessor
 from orbitmq.broker.processors.delay import DelayProcessor
 from orbitmq.broker.processors.filter_servers import FilterServerProcessor
 from orbitmq.broker.processors.groups import GroupProcessor
+from orbitmq.broker.processors.metadata_changes import MetadataChangesProcessor
 from orbitmq.broker.processors.plugin_hooks import Hooks
 from orbitmq.broker.processors.pull import PullProcessor
 from orbitmq.broker.processors.query import QueryProcessor
@@ -41,6 +42,7 @@ from orbitmq.broker.processors.replies import PUSH_TIMEOUT_MS, ReplyProcessor
 from orbitmq.broker.processors.resets import ResetProcessor
 from orbitmq.broker.processors.send import SendProcessor
 from orbitmq.broker.processors.send_back import SendBackProcessor
+from orbitmq.broker.processors.slave_rules import refusals
 from orbitmq.broker.processors.topics import TopicProcessor
 from orbitmq.broker.processors.transactions import TransactionProcessor
 from orbitmq.broker.processors.write_replies import WriteReplies
@@ -96,13 +98,17 @@ class RequestLayer:
         )
         self._pulls = PullProcessor(components.pulls, found=hooks.found)
         self._filter_servers = FilterServerProcessor(config, components.filter_servers, clock)
+        refused = refusals() if config.is_slave else {}
         for processor in self._processors():
-            for code, handler in processor.handlers().items():
+            for code, served in processor.handlers().items():
+                handler = refused.get(code, served)
                 self.dispatcher.register(
                     code, handler, lane=self._lane if asyncio.iscoroutinefunction(handler) else None
                 )
-        for code, handler in self._replies().handlers().items():  # each waits for a client
-            self.dispatcher.register(code, handler, lane=self._reply_lane)
+        for code, served in self._replies().handlers().items():  # each waits for a client
+            handler = refused.get(code, served)
+            lane = self._reply_lane if handler is served else None
+            self.dispatcher.register(code, handler, lane=lane)
         self.dispatcher.register_default(_unserved)
         self.metrics = self._metrics()
         self.upkeep = PeriodicTasks(self._periodic_tasks())
@@ -148,6 +154,14 @@ class RequestLayer:
             ),
             TransactionProcessor(components.ending, self._write_replies),
             self._delay(),
+            MetadataChangesProcessor(
+                metadata=components.metadata,
+                delay=components.delay,
+                locks=components.locks,
+                store=components.store,
+                clock=components.clock,
+                random=components.random,
+            ),
             components.access.of_users,
             components.access.of_accounts(config.broker_name, lambda: components.identity.address),
         ]
@@ -212,7 +226,11 @@ class RequestLayer:
                 lambda: config.timer_flush_interval_ms / 1000, components.delay.save_timer
             ),
             PeriodicTask(CLEAN_PERIOD_S, components.delay.clean_timer),
-            PeriodicTask(TRANSACTIONS_PERIOD_S, components.transactions.tick),
+            *(
+                []
+                if config.is_slave
+                else [PeriodicTask(TRANSACTIONS_PERIOD_S, components.transactions.tick)]
+            ),
             PeriodicTask(
                 lambda: config.transaction_metric_flush_interval / 1000,
                 components.half_counts.save_soon,

@@ -107,15 +107,13 @@ class Settings:
 
     @classmethod
     def hint(cls, name: str) -> str:
-        """Which key may be meant by a name that is none: first of those that are used, then
-        of all.
+        """Which key may be meant by a name that is none: first of those that matter most, then of
+        those that are used, then of all.
         """
         if name in cls.NO_KEYS:
             return cls.NO_KEYS[name]
-        for keys in (
-            [key for key in cls.all_keys() if key.declared.use is Use.USED],
-            cls.all_keys(),
-        ):
+        used = [key for key in cls.all_keys() if key.declared.use is Use.USED]
+        for keys in ([key for key in used if key.declared.important], used, cls.all_keys()):
             lower = {key.name.lower(): key.name for key in keys}
             if near := difflib.get_close_matches(name.lower(), lower, n=1, cutoff=_ALIKE):
                 return f"did you mean {lower[near[0]]}?"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from orbitmq.broker.config.broker_config import BrokerConfig, load_broker
+from orbitmq.broker.config.replication_keys import BrokerRole
 from orbitmq.broker.config.server_keys import MetricsExporter
-from orbitmq.broker.config.store_keys import BrokerRole
 from orbitmq.common import properties
 from orbitmq.common.config import Loaded, Use
 from orbitmq.common.errors import ConfigurationError, RequestRefusedError
@@ -247,42 +247,16 @@ def test_the_encoding_of_headers_comes_from_the_environment_of_the_original_or_a
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (
-            "brokerRole=SLAVE\nbrokerId=0",
-            (
-                "brokerRole=SLAVE is refused: this broker cannot follow a master yet; run it as"
-                " ASYNC_MASTER"
-            ),
-        ),
-        (
-            "brokerRole=SLAVE\nbrokerId=1",
-            (
-                "brokerRole=SLAVE is refused: this broker cannot follow a master yet; run it as"
-                " ASYNC_MASTER"
-            ),
-        ),
-        (
-            "brokerRole=SYNC_MASTER",
-            (
-                "brokerRole=SYNC_MASTER is refused: sends cannot wait for slaves yet; set"
-                " brokerRole=ASY"
-            ),
-        ),
-        (
-            "inSyncReplicas=2",
-            (
-                ":1: inSyncReplicas=2 is refused: There is no replication yet, so a message has one"
-                " copy: omit the key"
-            ),
-        ),
-        ("minInSyncReplicas=2", ":1: minInSyncReplicas=2 is refused: There is no replication yet"),
+        ("brokerRole=SLAVE\nbrokerId=0", "Slave's brokerId must be > 0: give each slave"),
+        ("inSyncReplicas=0", "inSyncReplicas=0 cannot be used"),
+        ("minInSyncReplicas=65", "minInSyncReplicas=65 cannot be used"),
         (
             "allAckInSyncStateSet=true",
-            ":1: allAckInSyncStateSet=true is refused: There is no replication yet",
+            ":1: allAckInSyncStateSet=true is refused: There is no controller yet",
         ),
         (
             "enableDLegerCommitLog=true",
-            ":1: enableDLegerCommitLog=true is refused: There is no replication: this broker is a master",
+            ":1: enableDLegerCommitLog=true is refused: Elected masters are not supported yet.",
         ),
         (
             "aclEnable=true\nauthenticationEnabled=true",
@@ -369,6 +343,22 @@ def test_a_master_is_number_0(tmp_path: Path) -> None:
         "brokerId=5 is ignored, 0 is used: a broker with brokerRole=ASYNC_MASTER is a master",
     )
     assert from_file(tmp_path, "brokerRole=ASYNC_MASTER\n").warnings == ()
+
+
+def test_a_slave_has_the_number_that_is_configured(tmp_path: Path) -> None:
+    loaded = from_file(tmp_path, "brokerRole=SLAVE\nbrokerId=5\n")
+    assert (loaded.settings.broker_id, loaded.settings.is_slave) == (5, True)
+    assert loaded.warnings == ()
+
+
+def test_the_gap_of_a_slave_in_sync_has_two_names(tmp_path: Path) -> None:
+    for text, gap in (
+        ("", 256 << 20),
+        ("haMaxGapNotInSync=7\n", 7),
+        ("haSlaveFallbehindMax=8\n", 8),
+        ("haMaxGapNotInSync=7\nhaSlaveFallbehindMax=8\n", 7),
+    ):
+        assert from_file(tmp_path, text).settings.ha_max_gap_not_in_sync == gap
 
 
 def test_the_configuration_of_a_stock_broker_passes(tmp_path: Path) -> None:
@@ -492,8 +482,8 @@ def test_what_updates_left_that_cannot_be_used_stops_the_start_with_its_place(
             "enableDLegerCommitLog=true",
             16,
             (
-                "Can not update config in black list. enableDLegerCommitLog is refused: There is no"
-                " replication"
+                "Can not update config in black list. enableDLegerCommitLog is refused: Elected"
+                " masters are not supported yet."
             ),
         ),
         (
@@ -561,7 +551,7 @@ def test_every_problem_of_a_file_is_named_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as problem:
         from_file(
             tmp_path,
-            "fileReservedTime=soon\nbrokerRole=SYNC_MASTER\nlistenPort=0\nnamesrvAddr=nonsense\n",
+            "fileReservedTime=soon\nstoreType=rocks\nlistenPort=0\nnamesrvAddr=nonsense\n",
         )
     first, *lines = str(problem.value).splitlines()
     assert first == "4 settings cannot be used:"
@@ -570,7 +560,7 @@ def test_every_problem_of_a_file_is_named_with_its_line(tmp_path: Path) -> None:
         for number, text in (
             (1, "fileReservedTime=soon"),
             (3, "listenPort=0"),
-            (2, "brokerRole=SYNC_MASTER"),
+            (2, "storeType=rocks"),
             (4, "namesrvAddr=nonsense"),
         )
     ]
@@ -585,8 +575,8 @@ def test_a_problem_that_follows_from_a_value_that_cannot_be_read_is_not_named(
     assert "authorizationEnabled" not in str(problem.value)
 
 
-def test_the_roles_that_are_offered_are_not_refused_next(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"allowed is only ASYNC_MASTER$"):
+def test_all_roles_are_offered(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"one of ASYNC_MASTER, SYNC_MASTER, SLAVE$"):
         from_file(tmp_path, "brokerRole=MASTER")
 
 
@@ -621,9 +611,9 @@ def test_a_file_that_an_update_wrote_gives_no_warnings_of_its_own(tmp_path: Path
     file = tmp_path / "broker.conf"
     assert "brokerIP2=127.0.0.2\n" in file.read_text()
     assert load_broker(file=str(file), environment={}).warnings == ()
-    file.write_text(file.read_text().replace("brokerIP2=127.0.0.2", "brokerIP2=10.0.0.9"))
-    (warning,) = load_broker(file=str(file), environment={}).warnings
-    assert "brokerIP2 has no effect" in warning
+    file.write_text(file.read_text() + "useTransientStorePool=true\ntransientStorePoolSize=9\n")
+    warnings = load_broker(file=str(file), environment={}).warnings
+    assert any("transientStorePoolSize has no effect" in warning for warning in warnings)
 
 
 def test_the_backup_of_a_file_is_the_one_that_somebody_wrote(tmp_path: Path) -> None:

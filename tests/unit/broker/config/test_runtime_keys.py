@@ -27,6 +27,9 @@ PATHS: Final = {
 }
 ADDRESSES: Final = {
     "brokerIP1",
+    "brokerIP2",
+    "haListenPort",
+    "haMasterAddress",
     "bindAddress",
     "listenPort",
     "metricsPromExporterPort",

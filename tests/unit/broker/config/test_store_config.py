@@ -106,8 +106,19 @@ def test_a_key_sets_its_field_and_no_other(name: str) -> None:
     assert changed != default
 
 
+def test_a_slave_drops_damage_and_leaves_memory_to_the_readers_of_its_master() -> None:
+    """What it drops it gets again."""
+    flags = {"brokerRole": "SLAVE", "brokerId": "1", "accessMessageInMemoryMaxRatio": "30"}
+    config = store_config(load_broker(environment={}, flags=flags).settings)
+    assert (config.follows_master, config.truncate_damage, config.memory_percent_max) == (
+        True,
+        True,
+        20,
+    )
+
+
 def test_every_field_has_a_key() -> None:
-    assert {field for _, field, _ in KEYS.values()} | OURS == {
+    assert {field for _, field, _ in KEYS.values()} | OURS | {"follows_master"} == {
         field.name for field in dataclasses.fields(StoreConfig)
     }
 

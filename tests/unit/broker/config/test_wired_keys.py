@@ -22,6 +22,48 @@ WIRED: Final[dict[str, tuple[str, Callable[[RequestLayer], Any], Any]]] = {
         lambda serving: serving._components.metadata.topics.rules.cluster_name,
         "elsewhere",
     ),
+    "brokerIP2": (
+        "127.0.0.9",
+        lambda serving: serving._components.identity.ha_address.partition(":")[0],
+        "127.0.0.9",
+    ),
+    "haPeers": (
+        "10.0.0.1, 10.0.0.2",
+        lambda serving: serving._components.replication.members._configured,
+        ["10.0.0.1", "10.0.0.2"],
+    ),
+    "haSendHeartbeatInterval": (
+        "4001",
+        lambda serving: serving._components.replication.feed.limits().heartbeat_interval_ms,
+        4001,
+    ),
+    "haHousekeepingInterval": (
+        "4002",
+        lambda serving: serving._components.replication.feed.limits().silence_ms_max,
+        4002,
+    ),
+    "haTransferBatchSize": (
+        "4003",
+        lambda serving: serving._components.replication.feed.limits().body_size_max,
+        4003,
+    ),
+    "haFlowControlEnable": (
+        "true",
+        lambda serving: (
+            serving._components.replication.feed.limits().bytes_per_second_max is not None
+        ),
+        True,
+    ),
+    "maxHaTransferByteInSecond": (
+        "4005",
+        lambda serving: serving._components.replication.feed.limits().bytes_per_second_max,
+        4005,
+    ),
+    "syncFromLastFile": (
+        "true",
+        lambda serving: serving._components.replication.feed.limits().from_last_file,
+        True,
+    ),
     "autoCreateTopicEnable": (
         "false",
         lambda serving: serving._components.metadata.topics.rules.auto_create,
@@ -227,6 +269,7 @@ def test_parts_that_look_at_the_configuration_look_at_the_one_of_their_broker(
                 slow_consumers._settings,
                 components.admission._settings,
                 components.delay_rewriter._settings,
+                components.replication.quorum._settings,
             ]
             assert all(each is components.config for each in looking)
 

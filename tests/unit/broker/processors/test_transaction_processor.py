@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orbitmq.broker.config.store_keys import BrokerRole
+from orbitmq.broker.config.replication_keys import BrokerRole
 from orbitmq.broker.metadata.persistent_file import ConfigFile
 from orbitmq.broker.processors.transactions import TransactionProcessor
 from orbitmq.broker.produce.internal_writer import InternalMessageWriter

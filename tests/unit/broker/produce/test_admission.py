@@ -37,6 +37,7 @@ class Loop:
         self.now_ms = self.write_ms = self.cpu_ms = 0
         self.waiting = WaterMark(0, 0)
         meters = Meters(
+            slow_replica=lambda: None,
             write_ms=lambda: self.write_ms,
             cpu_ms=lambda: self.cpu_ms,
             waiting=lambda _: self.waiting,

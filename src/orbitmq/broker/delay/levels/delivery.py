@@ -23,6 +23,7 @@ from orbitmq.common.errors import InvalidMessageError, StoreError
 from orbitmq.common.topic_names import SCHEDULE_TOPIC
 from orbitmq.message.record_write import MessageRecord
 from orbitmq.message.stored_message import StoredMessage
+from orbitmq.protocol.bodies.delay import DelayOffsets
 from orbitmq.store.consume_queue import ENTRY, ConsumeQueue
 from orbitmq.store.entry_scan import FILLER_SIZE
 from orbitmq.store.queues import Queues
@@ -122,9 +123,20 @@ class LevelDelivery:
     def abandon(self) -> None:
         self.progress.abandon()
 
+    def content(self) -> DelayOffsets:
+        """Return the next message to deliver of each level, for slaves."""
+        return self.progress.content(dict(self._levels.offsets))
+
     def encode(self) -> bytes:
         """Return the body of the reply to GET_ALL_DELAY_OFFSET."""
-        return self.progress.encode(self._levels.offsets)
+        return self.content().encode()
+
+    def take_over(self, master: DelayOffsets, log_end: int) -> None:
+        """Continue where the master's deliveries end; the log has reached `log_end`, and with it
+        their copies. An offset beyond the level's queue is moved back when deliveries begin.
+        """
+        self._levels.load(master.offsets)
+        self.progress.take_over(master.offsets, master.version, log_end)
 
     def run(self, now_ms: int) -> Round:
         """Deliver what is due, up to a limit."""

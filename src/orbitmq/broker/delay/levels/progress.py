@@ -9,6 +9,9 @@ Crash rule: progress survives a kill once `delivered` returned. A power cut may 
 were written but not flushed; so afterwards progress counts only if the log still reaches the end of
 the last copy, and the JSON never contains progress whose copies were not flushed at that time.
 Therefore nothing is lost; deliveries since the last save of the JSON may be repeated.
+
+A slave delivers nothing and takes over its master's progress, once its own log has the copies
+(`take_over`).
 """
 
 from __future__ import annotations
@@ -59,6 +62,7 @@ class LevelProgress:
         self._clock = clock
         self._flushed_offset = flushed_offset
         self.version_step = version_step
+        self.changes = 1  # number of the last change, for slaves
         self._version = DataVersion(timestamp=clock.now_ms())
         self._deliveries = 0
         self._safe: dict[int, int] = {}  # what the JSON may contain
@@ -118,6 +122,7 @@ class LevelProgress:
         `log_end`.
         """
         self._deliveries += 1
+        self.changes += 1
         if self._deliveries % self.version_step == 0:
             self._version = next_version(self._version, self._clock.now_ms(), 0)
         mark = self._last[level] = _Mark(offset, log_end)
@@ -133,6 +138,38 @@ class LevelProgress:
         if self._safe.get(level) != offset:
             self._journal.put(_BEGIN, level, _NOWHERE)
             self.delivered(level, offset, 0)
+
+    def take_over(
+        self, offsets: Mapping[int, int], version: DataVersion | None, log_end: int
+    ) -> None:
+        """Replace the progress by a master's, with its version if it has one. The copies of its
+        deliveries end before `log_end`, which the log has reached.
+        """
+        if version is not None and version != self._version:
+            self._version, self._is_changed = version, True
+        gone = (self._safe.keys() | self._last.keys()) - offsets.keys()
+        changed = {
+            level: _Mark(offset, log_end)
+            for level, offset in offsets.items()
+            if level not in self._last or self._last[level].offset != offset
+        }
+        if not gone and not changed:
+            return
+        self.begun = {}
+        self._last |= changed
+        if gone:
+            for marks in (self._safe, self._last, self._next_safe):
+                for level in gone & marks.keys():
+                    del marks[level]
+            self._journal.drop(_DELIVERED, _LOG, _BEGIN)
+        for level, mark in (self._last if gone else changed).items():
+            self._journal.put(_BEGIN, level, _NOWHERE)
+            self._note(level, mark)
+        for level, mark in changed.items():
+            self._next_safe.setdefault(level, mark)
+        self._journal.flush()
+        self.changes += 1
+        self._is_changed = True
 
     def save_soon(self) -> None:
         """Have the file written if anything changed."""
@@ -152,9 +189,9 @@ class LevelProgress:
         self._file.abandon()
         self._journal.close()
 
-    def encode(self, offsets: Mapping[int, int]) -> bytes:
-        """Return the body of the reply to GET_ALL_DELAY_OFFSET."""
-        return DelayOffsets(offsets, self._version).encode()
+    def content(self, offsets: Mapping[int, int]) -> DelayOffsets:
+        """Return these offsets with the version of the progress, for slaves."""
+        return DelayOffsets(offsets, self._version)
 
     def _snapshot(self) -> Encoder:
         """Return the durable part of the progress; the rest stays in the journal."""

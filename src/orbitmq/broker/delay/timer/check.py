@@ -8,7 +8,7 @@ with the same bytes:
 | 0 | slots before that time are done, ms |
 | 8 | end of the timer log |
 | 16 | next message of the timer topic's queue |
-| 24 | the same, of the master |
+| 24 | the same, of the master that the time at 0 is of; on a master that of 16 |
 | 32 | version: state, time, counter |
 
 Crash rule: one write inside one sector, then a sync, so the file holds the old numbers or the new.
@@ -43,6 +43,13 @@ class TimerCheck(NamedTuple):
     def encode(self) -> bytes:
         return _FIELDS.pack(*self)
 
+    @classmethod
+    def decode(cls, content: bytes) -> TimerCheck:
+        """Read the fields; raise ValueError if there are too few bytes, or a number below 0."""
+        if len(content) < _FIELDS.size or min(_FIELDS.unpack_from(content)) < 0:
+            raise ValueError(f"{content.hex()} is no check point of a timer")
+        return cls._make(_FIELDS.unpack_from(content))
+
 
 def load(layer: FileLayer, path: Path) -> TimerCheck | None:
     """Return the check point in the file; None if there is none, or it is invalid."""
@@ -53,10 +60,11 @@ def load(layer: FileLayer, path: Path) -> TimerCheck | None:
         content = layer.pread(descriptor, _FIELDS.size, 0)
     finally:
         layer.close(descriptor)
-    if len(content) < _FIELDS.size or min(_FIELDS.unpack(content)) < 0:
+    try:
+        return TimerCheck.decode(content)
+    except ValueError:
         log.error("timer_check_unusable file=%s content=%s", path, content.hex())
         return None
-    return TimerCheck._make(_FIELDS.unpack(content))
 
 
 def write(layer: FileLayer, path: Path, check: TimerCheck) -> None:

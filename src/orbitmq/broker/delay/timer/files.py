@@ -13,6 +13,10 @@ A check point from before the clock was set back is recognized by its offset: th
 that reaches beyond it. Then the journal says where to continue, and the wheel forgets the entries
 in that past.
 
+A slave's files have the times of its master's check point and the content of its own wheel: which
+messages the master had taken in is a number of its own (`take_over`), and settles what a later
+start takes in again.
+
 Thread rule: the loop thread; one save at a time runs in a worker, on copies.
 """
 
@@ -85,6 +89,7 @@ class TimerFiles:
         self.metrics = TimerMetrics(root / "config" / "timermetrics")
         self.journal = TimerJournal(root / "config" / "timer.journal", layer)
         self.check = TimerCheck()  # the last one that was taken
+        self._is_masters = False  # whether its times and its version are those of a master
         self._flushed_offset = flushed_offset
         self._worker = worker
         self._waiting: _Save | None = None  # a save that waits for the commit log
@@ -114,6 +119,7 @@ class TimerFiles:
         self.log.load()
         self.metrics.load()
         check = found or TimerCheck(queue_offset=queue_begin)
+        settled = _settled(check)
         place, unsaved = self._place(check, commit_log_end, queue_end, written_of)
         if not self._load_wheel(check, place.pasts):
             check = check._replace(log_end=0, queue_offset=queue_begin)
@@ -123,7 +129,10 @@ class TimerFiles:
                 self.wheel.remove(time_ms)
         self._stale = tuple(range(past.begin_ms, past.end_ms) for past in unsaved)
         queue_offset = min(max(check.queue_offset, queue_begin), queue_end)
-        self.check = check._replace(queue_offset=queue_offset, master_queue_offset=queue_offset)
+        self.check = check._replace(
+            queue_offset=queue_offset,
+            master_queue_offset=min(max(settled, queue_begin), queue_end),
+        )
         try:
             self.journal.start(place)
         except OSError as error:
@@ -153,7 +162,7 @@ class TimerFiles:
         """Return the timer's place by check point and journal, and the pasts that the check point's
         files do not know.
         """
-        place = Place(check.read_time_ms, min(check.queue_offset, queue_end))
+        place = Place(check.read_time_ms, min(_settled(check), queue_end))
         replay = self.journal.replay(commit_log_end)
         if replay is None:
             return place, []
@@ -226,6 +235,31 @@ class TimerFiles:
                 self.wheel.remove(time_ms)
         self._stale += tuple(range(max(past.begin_ms, read_time_ms), past.end_ms) for past in pasts)
 
+    def take_over(self, master: TimerCheck, log_end: int, *, is_wheel_kept: bool) -> None:
+        """Follow a master's check point, whose copies end before `log_end`. Slots before its time
+        are done; `is_wheel_kept`: the wheel has nothing that the master did not take in, else it is
+        emptied.
+        """
+        if is_wheel_kept:
+            self.wheel.remove_before(master.read_time_ms)
+        elif times_ms := self.wheel.times(0):
+            self._stale += (range(times_ms[0], times_ms[-1] + 1),)
+            self.wheel.clear()
+        self.check = self.check._replace(
+            read_time_ms=master.read_time_ms,
+            master_queue_offset=master.master_queue_offset,
+            state_version=master.state_version,
+            version_time_ms=master.version_time_ms,
+            version_counter=master.version_counter,
+        )
+        self._is_masters = True
+        self.journal.delivered(log_end, ())  # what follows does not count without those copies
+        self.journal.slot(master.read_time_ms, master.master_queue_offset)
+
+    def lead(self) -> None:
+        """Take check points of this broker's own again: its timer delivers."""
+        self._is_masters = False
+
     def save_soon(
         self, read_time_ms: int, queue_offset: int, commit_log_end: int, now_ms: int
     ) -> None:
@@ -290,14 +324,18 @@ class TimerFiles:
         self, read_time_ms: int, queue_offset: int, commit_log_end: int, now_ms: int
     ) -> _Save:
         self.log.write()
-        self.check = TimerCheck(
-            read_time_ms,
-            self.log.end,
-            queue_offset,
-            queue_offset,
-            self.check.state_version,
-            now_ms,
-            self.check.version_counter + 1,
+        self.check = (
+            self.check._replace(log_end=self.log.end, queue_offset=queue_offset)
+            if self._is_masters
+            else TimerCheck(
+                read_time_ms,
+                self.log.end,
+                queue_offset,
+                queue_offset,
+                self.check.state_version,
+                now_ms,
+                self.check.version_counter + 1,
+            )
         )
         stale, self._stale = self._stale, ()
         return _Save(
@@ -339,3 +377,8 @@ class TimerFiles:
         if self._running is not None:
             self._running.future.exception()
             self.settle()
+
+
+def _settled(check: TimerCheck) -> int:
+    """Return which messages a check point's time is about: those before that queue offset."""
+    return check.master_queue_offset or check.queue_offset

@@ -11,6 +11,9 @@ copied to the timer topic again. A message that enters the wheel for a slot that
 joins the due slot. Before a slot is begun, everything stored until then is taken in, so that an
 acknowledged recall is always effective.
 
+On a slave nothing is delivered: `take_over` follows the master's check point, and once deliveries
+begin, the timer topic is taken in again, except for what the master had settled.
+
 Crash rule: a copy is in the log before the journal says so, and the position of the next copies is
 in the journal before they are written: after a kill nothing is delivered twice, and nothing is lost
 (`files`, `journal`). A message that was delivered, or whose slot is done, is recognized after a
@@ -24,6 +27,7 @@ from __future__ import annotations
 import logging
 from typing import Final, Protocol
 
+from orbitmq.broker.delay.timer.check import TimerCheck
 from orbitmq.broker.delay.timer.clock_back import ClockBack
 from orbitmq.broker.delay.timer.delivery import DeliveryListener, TimerDelivery
 from orbitmq.broker.delay.timer.due_slot import DueMessage, DueSlot
@@ -123,6 +127,25 @@ class Timer:
             self._done.read_time_ms,
         )
         self._reached, self._known_end = self._done.queue_offset, end
+
+    def take_over(self, master: TimerCheck, log_end: int) -> None:
+        """Follow a master's check point, only while nothing is delivered here; the log has reached
+        `log_end`, and with it the copies. What this broker took in beyond the master's progress is
+        taken in again.
+        """
+        read_time_ms = self._files.wheel.time_of(master.read_time_ms)
+        settled = master.master_queue_offset
+        is_kept = self.queue_offset <= settled and self.read_time_ms <= read_time_ms
+        self._files.take_over(
+            master._replace(read_time_ms=read_time_ms), log_end, is_wheel_kept=is_kept
+        )
+        if not is_kept:
+            self.queue_offset = self._store.queues.min_offset(*QUEUE)
+        self._done = self._done.at_slot(read_time_ms, settled)
+        self.read_time_ms, self._reached, self._has_late = read_time_ms, settled, False
+        self._known_end = max(self._known_end, settled)
+        self._slot, self._chain, self._came, self._back = None, NO_POSITION, [], None
+        self._is_checked = False  # everything is taken in before the first delivery
 
     @property
     def behind(self) -> int:
@@ -253,6 +276,7 @@ class Timer:
 
     def _deliver(self, now_ms: int, is_behind: bool) -> int | None:
         """Deliver what is due; return when there is more to do."""
+        self._files.lead()
         if not self._follow_clock(now_ms, is_behind):
             return now_ms + (_SYNC_WAIT_MS if self._back is None else 0)
         left = TURN_MAX

@@ -1,0 +1,1 @@
+"""Roles of a broker: what a slave takes over from its master."""
