@@ -9,6 +9,7 @@ from orbitmq.broker.clients.queue_locks import LOCK_MS_MAX, QueueLocks
 from orbitmq.common.errors import RefusedError
 from orbitmq.common.slices import finish
 from orbitmq.protocol.bodies.clients import MessageQueue
+from orbitmq.protocol.bodies.metadata_rows import LockKey, LockRow
 
 QUEUES = [MessageQueue("T", "broker-a", queue_id) for queue_id in range(4)]
 
@@ -102,3 +103,65 @@ def test_one_line_tells_of_all_queues_that_a_client_locked(
     assert [record.getMessage() for record in caplog.records] == [
         "queue_locked group=g queue=T/0 client=a queues=4"
     ]
+
+
+# --- replication
+
+
+def test_a_renewal_is_no_change_and_everything_else_is() -> None:
+    locks = QueueLocks()
+    locks.lock("g", QUEUES[:1], "a", 0)
+    number = locks.changes.number
+    locks.lock("g", QUEUES[:1], "a", 1000)
+    assert locks.changes.number == number
+    locks.lock("g", QUEUES[:1], "b", 1001 + LOCK_MS_MAX)
+    locks.unlock("g", QUEUES[:1], "b")
+    locks.lock("g", QUEUES[:1], "a", 0)
+    finish(locks.scan(1 + LOCK_MS_MAX))
+    assert locks.changes.number == number + 4
+
+
+def test_an_expired_lock_that_is_renewed_is_a_change() -> None:
+    """A slave may have been sent the table without it meanwhile."""
+    locks = QueueLocks()
+    locks.lock("g", QUEUES[:1], "a", 0)
+    number = locks.changes.number
+    assert locks.row(LockKey("g", QUEUES[0]), 1 + LOCK_MS_MAX) is None
+    locks.lock("g", QUEUES[:1], "a", 1 + LOCK_MS_MAX)
+    assert locks.changes.number == number + 1
+
+
+def test_locks_that_were_taken_over_live_as_long_as_the_master_confirms_them() -> None:
+    locks, key = QueueLocks(), LockKey("g", QUEUES[0])
+    locks.take_over([LockRow(key, "a", None)], [], 0)
+    assert locks.lock("g", QUEUES[:1], "b", LOCK_MS_MAX) == []
+    locks.confirm(50_000)
+    assert locks.lock("g", QUEUES[:1], "b", 50_000 + LOCK_MS_MAX) == []
+    assert locks.row(key, 50_000 + LOCK_MS_MAX) == LockRow(key, "a", None)
+    assert locks.lock("g", QUEUES[:1], "b", 50_001 + LOCK_MS_MAX) == QUEUES[:1]
+
+
+def test_a_holder_goes_on_with_a_lock_that_was_taken_over_and_nobody_else_does() -> None:
+    locks = QueueLocks()
+    rows = [LockRow(LockKey("g", queue), "a", "user") for queue in QUEUES]
+    locks.take_over(rows, [], 0)
+    assert len(locks) == 4
+    assert locks.lock("g", QUEUES, "a", 10, "another") == []
+    assert locks.lock("g", QUEUES, "a", 10, "user", "connection") == QUEUES
+    locks.confirm(1_000_000)  # it counts no more for locks that were renewed here
+    assert locks.holder("g", QUEUES[0], 11 + LOCK_MS_MAX) is None
+    finish(locks.scan(11 + LOCK_MS_MAX))
+    assert len(locks) == 0
+
+
+def test_removed_locks_are_released() -> None:
+    locks = QueueLocks()
+    keys = [LockKey("g", queue) for queue in QUEUES]
+    locks.take_over([LockRow(key, "a", None) for key in keys], [], 0)
+    own = locks.changes.own_changes
+    locks.take_over([LockRow(keys[0], "b", None)], [*keys[1:], LockKey("h", QUEUES[0])], 0)
+    assert list(locks.keys) == keys[:1]
+    assert locks.holder("g", QUEUES[0], 0) == "b"
+    locks.take_over([], keys[:1], 0)
+    assert len(locks) == 0
+    assert locks.changes.own_changes == own
