@@ -10,8 +10,10 @@ from pathlib import Path
 from orbitmq.broker.roles.slave_sync import MasterKind
 from orbitmq.broker.wiring.components import BrokerComponents
 from orbitmq.message.record import decode_all
+from orbitmq.protocol.bodies.nameserver import TopicConfig
 from orbitmq.protocol.codes import RequestCode, ResponseCode
 from orbitmq.store.types import QueueKey, QueueOffset
+from support.access.people import USERS
 from support.broker.process import create_request, send_request
 from support.broker.running import RunningBroker, broker, request
 from support.broker.slave import loaded, slave, tables
@@ -348,5 +350,24 @@ def test_delivery_progress_waits_for_the_copies_in_the_slaves_log(tmp_path: Path
             follower.copy_log(own)
             await follower.tick()
             assert follower.components.delay.levels.content() == own.delay.levels.content()
+
+    asyncio.run(scenario())
+
+
+def test_with_access_control_only_a_slave_with_credentials_is_answered(tmp_path: Path) -> None:
+    inner = "innerClientAuthenticationCredentials"
+
+    async def scenario() -> None:
+        async with broker(tmp_path / "m", **USERS) as master:
+            master.components.metadata.topics.update(TopicConfig("T"))
+            async with slave(tmp_path / "stranger", master.address) as stranger:
+                await stranger.sync.run_once()
+                assert stranger.sync.problem is not None
+                assert "metadata changes: " in stranger.sync.problem
+                assert stranger.sync.kind is MasterKind.UNKNOWN
+                assert "T" not in stranger.components.metadata.topics.table
+            async with slave(tmp_path / "s", master.address, **{inner: USERS[inner]}) as follower:
+                await follower.tick()
+                assert "T" in follower.components.metadata.topics.table
 
     asyncio.run(scenario())

@@ -47,7 +47,7 @@ from orbitmq.remoting.channel import Channel
 from orbitmq.remoting.dispatch import Handler
 from orbitmq.store.message_store import MessageStore
 
-UNITS_MAX: Final = 2_000  # of rows per response; some 200 bytes each
+UNITS_MAX: Final = 1_000  # of rows per response; some 200 bytes each
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from orbitmq.common.change_log import ChangeLog, Position
 from orbitmq.common.errors import ProtocolError
-from orbitmq.common.slices import Slices
+from orbitmq.common.slices import Slices, slices_of
 from orbitmq.protocol.bodies.metadata_changes import TableCodec, TablePage
 from orbitmq.protocol.bodies.nameserver import DataVersion
+
+_KEYS_PER_SLICE: Final = 10_000
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
@@ -48,8 +50,8 @@ class FollowedTable(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnTable(Generic[K, R]):
-    """This broker's table. `take_over` applies rows, removed keys and a version; without a version
-    more pages follow.
+    """This broker's table. `all_keys` returns a snapshot; `take_over` applies rows, removed keys
+    and a version; without a version more pages follow.
     """
 
     codec: TableCodec[K, R]
@@ -91,7 +93,7 @@ class TableCopy(Generic[K, R]):
             raise ProtocolError(f"all of {self.name} was asked for, and a part was sent")
         removed = dict.fromkeys(page.removed)
         if self._seen is not None:
-            removed |= dict.fromkeys(self._missing(page, self._seen))
+            removed |= dict.fromkeys((yield from self._missing(page, self._seen)))
         version = None if page.has_more else page.version
         if page.rows or removed or (version is not None and version != self._own.version()):
             yield from self._own.take_over([*page.rows], [*removed], version)
@@ -99,7 +101,7 @@ class TableCopy(Generic[K, R]):
         if not page.has_more:
             self._seen = None
 
-    def _missing(self, page: TablePage[K, R], seen: set[K]) -> list[K]:
+    def _missing(self, page: TablePage[K, R], seen: set[K]) -> Slices[list[K]]:
         """Note the rows of a whole table; return the keys that it lacks, after its last page."""
         seen.difference_update(page.removed)
         seen.update(map(self._own.codec.key_of, page.rows))
@@ -108,7 +110,12 @@ class TableCopy(Generic[K, R]):
         if not seen and not self._own.may_be_empty:
             self.forget()
             raise ProtocolError(f"the master sent no {self.name} at all; nothing was removed")
-        return [key for key in self._own.all_keys() if key not in seen]
+        missing: list[K] = []
+        for part in slices_of(self._own.all_keys(), _KEYS_PER_SLICE):
+            missing += [key for key in part if key not in seen]
+            if len(part) == _KEYS_PER_SLICE:
+                yield
+        return missing
 
 
 class ValueCopy(Generic[R]):

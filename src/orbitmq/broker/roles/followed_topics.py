@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from orbitmq.broker.metadata.topics import Topics
-from orbitmq.common.slices import Slices
+from orbitmq.common.slices import SLICE_UNITS, Slices
 from orbitmq.protocol.bodies.metadata_rows import TopicRow
 from orbitmq.protocol.bodies.nameserver import DataVersion
 from orbitmq.store.message_store import MessageStore
@@ -51,7 +51,7 @@ class FollowedTopics:
         topics before `log_end` belong to no queue any more.
         """
         gone = [name for name in removed if not self.topics.is_system(name)]
-        late = {row.config.name: self.topics.begin_of(row.config.name) for row in rows}
+        before = {row.config.name: self.topics.begin_of(row.config.name) for row in rows}
         self.topics.take_over(rows, gone, version=version, log_end=log_end)
         for name in gone:
             if name in self.topics.table:
@@ -60,11 +60,13 @@ class FollowedTopics:
             self._deleted(name)
             yield
         again: list[int] = []
-        for config, begin in rows:
-            if self._is_of_other_life(config.name, begin, late[config.name]):
+        for number, (config, begin) in enumerate(rows, 1):
+            if self._is_of_other_life(config.name, begin, before[config.name]):
                 log.info("topic_began_again topic=%s begin=%d", config.name, begin)
                 self._store.delete_topic(config.name)
                 again.append(begin)
+                yield
+            elif number % SLICE_UNITS == 0:
                 yield
         if again:
             yield from self._dispatch_again(min(again))
